@@ -1,0 +1,18 @@
+# Compiler flags of everything built here. Targets link pagekv_flags privately.
+add_library(pagekv_flags INTERFACE)
+# No contraction: encode and gather give the same bytes on every target.
+target_compile_options(pagekv_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+                       -ffp-contract=off)
+if(PAGEKV_WERROR)
+  target_compile_options(pagekv_flags INTERFACE -Werror)
+endif()
+if(PAGEKV_SANITIZE)
+  target_compile_options(pagekv_flags INTERFACE -fsanitize=${PAGEKV_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(pagekv_flags INTERFACE -fsanitize=${PAGEKV_SANITIZE})
+endif()
+# Vector targets: the baseline, SSE4, AVX2 and AVX-512 on x86-64; NEON on aarch64. The others Highway
+# knows would only add compile time.
+add_library(pagekv_simd INTERFACE)
+target_compile_definitions(pagekv_simd INTERFACE
+  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")

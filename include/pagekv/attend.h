@@ -1,0 +1,95 @@
+// Attention straight from pages: AttendSpec, Plan.
+//
+// A Plan is made once per layer group and step and run once per layer. It covers decode (one row per
+// sequence), chunked prefill and the verification of drafts alike: a ragged batch of views and, for
+// each, queries for its last `rows` tokens. Query heads share KV heads in groups of
+// query_heads / kv_heads neighbours.
+//
+// Numerics (docs/numerics.md): a row's result depends on its query, its view and the spec alone, bit
+// for bit; not on the batch, the thread count, the page size or how the tokens came into the pages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "pagekv/device.h"
+#include "pagekv/error.h"
+#include "pagekv/export.h"
+#include "pagekv/rows.h"
+#include "pagekv/view.h"
+
+namespace pagekv::inline v0 {
+
+namespace internal {
+struct PlanState;
+class StoreCore;
+}  // namespace internal
+
+enum class Mask : std::uint8_t {
+  causal = 0,  // row i of r sees tokens [0, length - r + i], cut by the window
+  none = 1,    // every row sees the whole view
+};
+
+enum class Arithmetic : std::uint8_t {
+  exact = 0,  // f32 products and sums; relative L2 error <= 1e-5 against float64
+  fast = 1,   // probabilities rounded to bf16, normaliser summed from the rounded; <= 3e-3
+};
+
+enum class ReadArm : std::uint8_t {
+  direct = 0,    // from the pages
+  gathered = 1,  // decode to contiguous rows, then plain attention: the control
+};
+
+inline constexpr std::int64_t kLayerWindow = -1;
+
+struct AttendSpec {
+  int group = 0;        // layer group the plan is for
+  int query_heads = 0;  // a multiple of the KV heads of every layer it runs on
+  Mask mask = Mask::causal;
+  // Tokens a causal row sees, itself included; 0: all; kLayerWindow: what the group keeps.
+  std::int64_t window_tokens = kLayerWindow;
+  float scale = 0.0f;          // of the logits; 0: 1 / sqrt(key_dim)
+  float logit_softcap = 0.0f;  // c > 0: logits become c * tanh(logit / c), after the scale
+  Arithmetic arithmetic = Arithmetic::exact;
+  ReadArm arm = ReadArm::direct;
+};
+
+struct QueryRows {
+  ViewRef view;
+  std::int64_t rows = 1;  // queries, for the last `rows` tokens of the view
+};
+
+struct AttendArgs {
+  Rows q;           // [row, query_head, key_dim], positional encoding applied
+  MutableRows out;  // [row, query_head, value_dim]; must not overlap q
+  // [row, query_head], or null. Natural log of the normaliser, sinks included; -inf for empty rows.
+  float* lse = nullptr;
+  // [query_head], or null: a logit per head that joins the normaliser and carries no value.
+  const float* sinks = nullptr;
+};
+
+// Plain data that grows to the largest batch it has seen and then allocates nothing. Move-only. One
+// thread at a time. What the views came from must stay alive and unchanged until the last run().
+class PAGEKV_API Plan {
+ public:
+  Plan();
+  explicit Plan(std::unique_ptr<internal::PlanState> state);
+  ~Plan();
+  Plan(Plan&&) noexcept;
+  Plan& operator=(Plan&&) noexcept;
+
+  bool valid() const { return state_ != nullptr; }
+  std::int64_t rows() const;  // query rows over all views
+
+  // Attends the pages of `layer` (a donor's where it reads one). An empty row gives 0 and lse -inf.
+  // Errors: invalid_argument (layer not of the group, heads that do not divide, null data).
+  Status run(int layer, const AttendArgs& args, Stream stream = {});
+
+  internal::PlanState* state() const { return state_.get(); }
+
+ private:
+  std::unique_ptr<internal::PlanState> state_;
+};
+
+}  // namespace pagekv::inline v0

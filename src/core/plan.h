@@ -1,0 +1,88 @@
+// The cut of one attention read into work: plain data made by core, executed by a backend.
+//
+// The cut never changes a result. A row's tokens are covered by chunks at absolute positions, a chunk
+// by spans; span states fold left within a chunk, chunk states fold left in order (softmax_state.h).
+// An item that covers all chunks of its rows folds as it goes; items of a split sequence store one
+// partial state per row and chunk, and a merge folds those in the same order: the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+#include "pagekv/attend.h"
+#include "pagekv/error.h"
+
+namespace pagekv::inline v0::internal {
+
+class StoreCore;
+
+// How a backend cuts; constants of the backend, on absolute token positions.
+struct AttendCut {
+  std::int64_t chunk_tokens = 0;    // a multiple of the backend's span
+  std::int64_t rows_per_item = 0;   // query rows one item takes at most
+};
+
+// One view with its queries.
+struct PlanSequence {
+  const PageId* pages = nullptr;  // page table by position / page_tokens
+  std::int64_t length = 0;        // tokens of the view
+  std::int64_t rows = 0;          // queries, for its last `rows` tokens
+  std::int64_t first_row = 0;     // index of its first query among all rows of the call
+};
+
+// Tokens [begin, end) that row `row` of `sequence` sees.
+struct TokenRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// Rows [first_row, first_row + rows) of one sequence, over chunks [first_chunk, first_chunk + chunks).
+// Every KV head is separate work on top.
+struct WorkItem {
+  std::int32_t sequence = 0;
+  std::int32_t rows = 0;
+  std::int64_t first_row = 0;  // within the sequence
+  std::int64_t first_chunk = 0;
+  std::int64_t chunks = 0;
+  // Slot of the first partial state (one per row, since chunks == 1); -1: covers all chunks of its
+  // rows and writes the output itself.
+  std::int64_t partial = -1;
+};
+
+// Partial states of a split: that of row r and chunk c is in slot partial + c * rows + r.
+struct MergeItem {
+  std::int32_t sequence = 0;
+  std::int32_t rows = 0;
+  std::int64_t first_row = 0;
+  std::int64_t chunks = 0;
+  std::int64_t partial = 0;
+};
+
+struct PlanState {
+  std::shared_ptr<StoreCore> store;
+  AttendSpec spec;
+  std::int64_t window_tokens = 0;  // resolved; 0: none
+  std::int64_t total_rows = 0;
+  std::int64_t partial_slots = 0;
+  std::vector<PlanSequence> sequences;
+  std::vector<WorkItem> items;
+  std::vector<MergeItem> merges;
+  std::vector<float> workspace;  // partial states, then scratch of each worker
+
+  TokenRange visible(const PlanSequence& sequence, std::int64_t row) const {
+    const std::int64_t end = spec.mask == Mask::causal ? sequence.length - sequence.rows + row + 1
+                                                       : sequence.length;
+    const std::int64_t begin = window_tokens > 0 && end > window_tokens ? end - window_tokens : 0;
+    return {begin, end};
+  }
+};
+
+// Fills items, merges and partial_slots from spec, window_tokens and sequences, for `threads` threads
+// and the smallest number of KV heads the plan will run on.
+void cut_work(PlanState& plan, const AttendCut& cut, int threads, int kv_heads);
+
+}  // namespace pagekv::inline v0::internal
