@@ -51,7 +51,7 @@ struct PAGEKV_API Format {
 
   // Reads a preset name: "f32", "f16" or "bf16". The error lists the legal names.
   static Result<Format> parse(std::string_view text);
-  std::string name() const;  // what parse() accepts
+  std::string name() const;  // the preset, or "k=f16,v=bf16" where the two differ
 
   bool operator==(const Format&) const = default;
 };

@@ -33,8 +33,8 @@ class PAGEKV_API Executor {
   virtual ~Executor();
   virtual int threads() const = 0;
   // Calls task(worker, item) once for every item in [0, items), with 0 <= worker < threads() and
-  // never two calls with the same worker at once; returns when all are done. Items are handed out
-  // in ascending order. Calls from several threads are serialised by the implementation.
+  // never two calls with the same worker at once; returns when all are done. Order and placement are
+  // the executor's. May be called from several threads, never from inside a task.
   virtual void parallel_for(std::int64_t items, TaskRef task) = 0;
 };
 

@@ -108,6 +108,9 @@ class PAGEKV_API CacheLayout {
 
   // Bytes that one token adds while no window lets go of pages, over all groups.
   std::int64_t bytes_per_token() const;
+  // First page that a sequence of `tokens` committed tokens still needs in `group`: behind it every
+  // page is given back at commit. A row at position p sees (p - window, p]; the next row is `tokens`.
+  std::int64_t first_kept_page(int group, std::int64_t tokens) const;
   // Pages of `group` that a sequence of `tokens` tokens holds.
   std::int64_t pages_for(int group, std::int64_t tokens) const;
 

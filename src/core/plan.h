@@ -6,6 +6,7 @@
 // partial state per row and chunk, and a merge folds those in the same order: the same bits.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -74,8 +75,9 @@ struct PlanState {
   std::vector<float> workspace;  // partial states, then scratch of each worker
 
   TokenRange visible(const PlanSequence& sequence, std::int64_t row) const {
-    const std::int64_t end = spec.mask == Mask::causal ? sequence.length - sequence.rows + row + 1
-                                                       : sequence.length;
+    const std::int64_t end = spec.mask == Mask::causal
+                                 ? std::max<std::int64_t>(0, sequence.length - sequence.rows + row + 1)
+                                 : sequence.length;
     const std::int64_t begin = window_tokens > 0 && end > window_tokens ? end - window_tokens : 0;
     return {begin, end};
   }
