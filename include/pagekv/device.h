@@ -45,10 +45,10 @@ class PAGEKV_API Device {
 
 struct CpuOptions {
   // Who does the work; null: a thread executor with `threads` threads.
-  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Executor> executor{};
   int threads = 1;
   // One of cpu_targets(); empty: the best this processor has.
-  std::string target;
+  std::string target{};
   // Ask the system for huge pages; where it has none this changes nothing.
   bool huge_pages = true;
 };

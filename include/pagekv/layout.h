@@ -40,7 +40,7 @@ struct LayerSpec {
   int kv_heads = 0;
   int key_dim = 0;    // a multiple of 8, at most kMaxHeadDim
   int value_dim = 0;  // a multiple of 8, at most kMaxHeadDim
-  Format format;
+  Format format{};
   // How many tokens a row can see, itself included; 0: all. Layers with equal windows form a group.
   std::int64_t window_tokens = 0;
   // Index of an earlier layer whose pages this one reads; -1: stores its own. A donor layer's reader
