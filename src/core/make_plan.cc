@@ -1,0 +1,110 @@
+#include "core/make_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/store_core.h"
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+Status check_spec(const CacheLayout& layout, const AttendSpec& spec) {
+  if (spec.group < 0 || spec.group >= layout.group_count()) {
+    return fail(ErrorCode::invalid_argument, "group {0} of a layout of {1} groups",
+                {spec.group, layout.group_count()});
+  }
+  if (spec.query_heads < 1) {
+    return fail(ErrorCode::invalid_argument, "{0} query heads; at least 1 is legal",
+                {spec.query_heads});
+  }
+  if (!std::isfinite(spec.scale) || !std::isfinite(spec.logit_softcap) ||
+      spec.logit_softcap < 0.0f) {
+    return fail(ErrorCode::invalid_argument,
+                "scale must be finite, logit_softcap finite and at least 0");
+  }
+  if (spec.window_tokens < kLayerWindow) {
+    return fail(ErrorCode::invalid_argument,
+                "a window of {0} tokens; legal are positive ones, 0 for none, -1 for the group's",
+                {spec.window_tokens});
+  }
+  if (spec.mask == Mask::none && spec.window_tokens > 0) {
+    return fail(ErrorCode::invalid_argument, "a window of {0} tokens needs the causal mask",
+                {spec.window_tokens});
+  }
+  return {};
+}
+
+// With the mask `none` a row sees the whole view, also in a window group.
+std::int64_t resolve_window(const CacheLayout& layout, const AttendSpec& spec) {
+  if (spec.mask == Mask::none) return 0;
+  return spec.window_tokens == kLayerWindow ? layout.group(spec.group).window_tokens
+                                            : spec.window_tokens;
+}
+
+Status check_row(const StoreCore& core, const PlanState& plan, const QueryRows& query,
+                 const PlanSequence& sequence, std::int64_t index) {
+  if (query.view.holder() == nullptr || query.view.holder()->store().get() != &core) {
+    return fail(ErrorCode::wrong_store, "entry {0} of the plan is no view of this store", {index});
+  }
+  if (query.rows < 1) {
+    return fail(ErrorCode::invalid_argument, "entry {0} of the plan has {1} rows; at least 1 is legal",
+                {index, query.rows});
+  }
+  const std::int64_t first = query.view.holder()->table(plan.spec.group).first_page *
+                             core.layout().page_tokens();
+  const TokenRange visible = plan.visible(sequence, 0);
+  if (visible.begin < visible.end && visible.begin < first) {
+    return fail(ErrorCode::window_lost,
+                "entry {2} of the plan sees tokens from {0} on, its pages start at token {1}",
+                {visible.begin, first, index});
+  }
+  return {};
+}
+
+int smallest_kv_heads(const CacheLayout& layout, int group) {
+  int heads = layout.layer(layout.group(group).layers.front()).spec.kv_heads;
+  for (const int layer : layout.group(group).layers) {
+    heads = std::min(heads, layout.layer(layer).spec.kv_heads);
+  }
+  return heads;
+}
+
+}  // namespace
+
+Status make_plan(const std::shared_ptr<StoreCore>& core, std::span<const QueryRows> rows,
+                 const AttendSpec& spec, PlanState& plan) {
+  const CacheLayout& layout = core->layout();
+  if (auto ok = check_spec(layout, spec); !ok) return ok;
+  plan.store = core;
+  plan.spec = spec;
+  plan.window_tokens = resolve_window(layout, spec);
+  plan.total_rows = 0;
+  plan.sequences.clear();
+  plan.items.clear();
+  plan.merges.clear();
+  for (const QueryRows& query : rows) {
+    const auto index = static_cast<std::int64_t>(plan.sequences.size());
+    const PlanSequence sequence{.length = query.view.length(),
+                                .rows = query.rows,
+                                .first_row = plan.total_rows};
+    if (auto ok = check_row(*core, plan, query, sequence, index); !ok) {
+      plan.sequences.clear();
+      plan.total_rows = 0;
+      return ok;
+    }
+    plan.sequences.push_back(sequence);
+    plan.sequences.back().pages = query.view.holder()->table(spec.group).pages.data();
+    plan.total_rows += query.rows;
+  }
+  Backend& backend = core->backend();
+  cut_work(plan, backend.attend_cut(), backend.executor().threads(),
+           smallest_kv_heads(layout, spec.group));
+  const std::int64_t floats = backend.workspace_floats(layout, plan);
+  if (static_cast<std::int64_t>(plan.workspace.size()) < floats) {
+    plan.workspace.resize(static_cast<std::size_t>(floats));
+  }
+  return {};
+}
+
+}  // namespace pagekv::inline v0::internal
