@@ -22,8 +22,10 @@ install(FILES ${PROJECT_BINARY_DIR}/pagekv-config.cmake
 # a moved tree work. tl/expected.hpp is part of the interface; the rest only a static link needs.
 set(pagekv_pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pagekv_pc_prefix ${pagekv_pc_dir} ${CMAKE_INSTALL_PREFIX})
-get_target_property(pagekv_expected_dir tl::expected INTERFACE_INCLUDE_DIRECTORIES)
-set(pagekv_pc_cflags "-I${pagekv_expected_dir}")
+get_target_property(pagekv_pc_cflags tl::expected INTERFACE_INCLUDE_DIRECTORIES)
+list(REMOVE_DUPLICATES pagekv_pc_cflags)
+list(TRANSFORM pagekv_pc_cflags PREPEND "-I")
+list(JOIN pagekv_pc_cflags " " pagekv_pc_cflags)
 set(pagekv_pc_libs_private "")
 if(pagekv_is_static)
   string(APPEND pagekv_pc_cflags " -DPAGEKV_STATIC")
