@@ -1,0 +1,94 @@
+#include "engine/chat.h"
+
+#include <utility>
+
+namespace pagekv::inline v0::engine {
+namespace {
+
+constexpr std::string_view kBegin = "<|im_start|>";
+constexpr std::string_view kEnd = "<|im_end|>";
+
+// The text of the first system turn that the template spells out in full: what stands literally
+// between '<|im_start|>system\n' and '<|im_end|>', its line ends written out or as \n.
+std::string find_default_system(std::string_view source) {
+  static constexpr std::string_view kOpening = "<|im_start|>system";
+  for (std::size_t at = source.find(kOpening); at != std::string_view::npos;
+       at = source.find(kOpening, at + 1)) {
+    std::string_view rest = source.substr(at + kOpening.size());
+    if (rest.starts_with("\\n")) {
+      rest.remove_prefix(2);
+    } else if (rest.starts_with('\n')) {
+      rest.remove_prefix(1);
+    } else {
+      continue;
+    }
+    const std::string_view text = rest.substr(0, rest.find(kEnd));
+    // A quote, brace or backslash means that the turn is computed, not spelt out.
+    if (text.size() < rest.size() && text.find_first_of("'\"{}\\") == std::string_view::npos) {
+      return std::string(text);
+    }
+  }
+  return {};
+}
+
+void append_turn(const std::string& role, const std::string& content,
+                 std::vector<ChatSegment>& out) {
+  out.push_back({std::string(kBegin), true});
+  out.push_back({role + "\n" + content, false});
+  out.push_back({std::string(kEnd), true});
+  out.push_back({"\n", false});
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::detect(std::string_view source) {
+  if (source.find(kBegin) == std::string_view::npos) {
+    return fail(ErrorCode::unsupported,
+                "the model's chat template is of no known kind; known: ChatML");
+  }
+  return ChatTemplate(find_default_system(source));
+}
+
+std::vector<ChatSegment> ChatTemplate::render(std::span<const ChatMessage> messages,
+                                              bool answer) const {
+  std::vector<ChatSegment> out;
+  const bool own_system = !messages.empty() && messages[0].role == "system";
+  if (!messages.empty() && !own_system && !default_system_.empty()) {
+    append_turn("system", default_system_, out);
+  }
+  for (const ChatMessage& message : messages) append_turn(message.role, message.content, out);
+  if (answer) {
+    out.push_back({std::string(kBegin), true});
+    out.push_back({"assistant\n", false});
+  }
+  return out;
+}
+
+std::string ChatTemplate::render_text(std::span<const ChatMessage> messages, bool answer) const {
+  std::string out;
+  for (const ChatSegment& segment : render(messages, answer)) out += segment.text;
+  return out;
+}
+
+Result<std::vector<Token>> ChatTemplate::encode(const Tokenizer& tokenizer,
+                                                std::span<const ChatMessage> messages,
+                                                bool answer) const {
+  if (messages.empty()) {
+    return fail(ErrorCode::invalid_argument, "a chat needs at least one message");
+  }
+  std::vector<Token> out;
+  bool first = true;
+  for (const ChatSegment& segment : render(messages, answer)) {
+    const auto tokens = tokenizer.encode(segment.text, {.bos = first, .special = segment.marker});
+    if (!tokens) return tl::unexpected(tokens.error());
+    if (segment.marker && !tokenizer.is_control(tokens->back())) {
+      return fail(ErrorCode::unsupported, "the chat marker {s} is no token of the vocabulary", {},
+                  segment.text);
+    }
+    out.insert(out.end(), tokens->begin(), tokens->end());
+    first = false;
+  }
+  return out;
+}
+
+}  // namespace pagekv::inline v0::engine
