@@ -20,8 +20,9 @@ install(FILES ${PROJECT_BINARY_DIR}/pagekv-config.cmake
 
 # pkg-config: the prefix is found from where the file lies, so that `--prefix` at install time and
 # a moved tree work. tl/expected.hpp is part of the interface; the rest only a static link needs.
-set(pagekv_pc_dir ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
-file(RELATIVE_PATH pagekv_pc_prefix ${pagekv_pc_dir} ${CMAKE_INSTALL_PREFIX})
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX OUTPUT_VARIABLE pagekv_pc_prefix
+           BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+find_package(tl-expected REQUIRED)  # imported targets are seen only where they were found
 get_target_property(pagekv_pc_cflags tl::expected INTERFACE_INCLUDE_DIRECTORIES)
 list(REMOVE_DUPLICATES pagekv_pc_cflags)
 list(TRANSFORM pagekv_pc_cflags PREPEND "-I")
