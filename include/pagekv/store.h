@@ -96,8 +96,10 @@ class PAGEKV_API Store {
   // The same into an existing plan: no allocation once it has seen as large a batch.
   Status replan(Plan& plan, std::span<const QueryRows> rows, const AttendSpec& spec);
 
-  // Decodes tokens [view.first(group), view.length) of a layer into contiguous rows, rounding each
-  // stored value once to the output type. Row 0 of the output is token first(group).
+  // First token whose rows `group` still has: 0 but for groups with a window.
+  std::int64_t first(ViewRef view, int group) const;
+  // Decodes tokens [first(view, group of layer), view.length()) of a layer into contiguous rows,
+  // rounding each stored value once to the output type. Row 0 of the output is that first token.
   Status gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stream stream = {}) const;
 
   // One reclaimer; null removes it.

@@ -90,6 +90,11 @@ Status Store::replan(Plan& plan, std::span<const QueryRows> rows, const AttendSp
   });
 }
 
+std::int64_t Store::first(ViewRef view, int group) const {
+  if (view.holder() == nullptr) return 0;
+  return view.holder()->table(group).first_page * layout().page_tokens();
+}
+
 Status Store::gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stream stream) const {
   if (view.holder() == nullptr || view.holder()->store() != core_) {
     return fail(ErrorCode::wrong_store, "gather needs a view of this store");

@@ -1,0 +1,300 @@
+// Random histories of a store against a naive model in which a sequence is a list of numbers.
+//
+// Guards design rules 1 (dense pages are exact), 4, 5 (free rows are NaN here), 8 (check() after
+// every operation), 9, 10, 11, 12 and 14.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "test_backend.h"
+#include "token_cache.h"
+
+namespace pagekv::testing {
+namespace {
+
+struct Setting {
+  const char* name;
+  const char* format;
+  std::vector<std::int64_t> windows;
+  std::int64_t page_tokens;
+  std::int64_t slack;
+  PageOrder order;
+  TileArrangement arrangement;
+  std::int64_t cap_pages;
+  int operations;
+};
+
+struct LiveSequence {
+  std::unique_ptr<Sequence> handle;
+  Tokens tokens;
+};
+
+struct LiveView {
+  View view;
+  Tokens tokens;
+};
+
+class History {
+ public:
+  History(const Setting& setting, unsigned seed)
+      : setting_(setting), random_(seed), cache_(test_.device, layout(setting), options(setting)) {}
+
+  void run() {
+    for (int at = 0; at < setting_.operations && !::testing::Test::HasFatalFailure(); ++at) {
+      one_operation();
+      const Status books = cache_.store().check();
+      ASSERT_TRUE(books) << "operation " << at << ": " << books.error().message();
+      verify_one();
+      if (at % 500 == 0) verify_all();
+    }
+    verify_all();
+    sequences_.clear();
+    views_.clear();
+    for (const GroupStats& group : cache_.store().stats().groups) {
+      EXPECT_EQ(group.referenced_pages, 0);
+    }
+  }
+
+  std::int64_t refusals() const { return refusals_; }
+  std::int64_t lost_windows() const { return lost_windows_; }
+
+ private:
+  static LayoutSpec layout(const Setting& setting) {
+    LayoutSpec spec = small_layout(setting.windows, *Format::parse(setting.format),
+                                   setting.page_tokens, setting.slack);
+    spec.order = setting.order;
+    spec.arrangement = setting.arrangement;
+    return spec;
+  }
+  static StoreOptions options(const Setting& setting) {
+    const CacheLayout made = *CacheLayout::make(layout(setting));
+    std::int64_t bytes = 0;
+    for (int group = 0; group < made.group_count(); ++group) {
+      bytes += made.group(group).page_bytes;
+    }
+    return {.cap_bytes = setting.cap_pages * bytes, .max_sequence_tokens = 600};
+  }
+
+  std::size_t below(std::size_t bound) { return random_() % bound; }
+  Tokens fresh_tokens(std::int64_t count) {
+    next_ += static_cast<std::uint32_t>(count);
+    return count_up(next_, count);
+  }
+
+  void one_operation() {
+    switch (below(12)) {
+      case 0: return create();
+      case 1: return fork();
+      case 2: return publish();
+      case 3: return from_view();
+      case 4: return truncate();
+      case 5: return forget();
+      case 6: return move_handles();
+      default: return step();
+    }
+  }
+
+  void create() {
+    if (sequences_.size() >= 12) return;
+    sequences_.push_back({std::make_unique<Sequence>(*cache_.store().create_sequence()), {}});
+  }
+
+  void fork() {
+    if (sequences_.empty() || sequences_.size() >= 12) return;
+    const LiveSequence& parent = sequences_[below(sequences_.size())];
+    Tokens tokens = parent.tokens;
+    auto child = std::make_unique<Sequence>(*parent.handle->fork());
+    sequences_.push_back({std::move(child), std::move(tokens)});
+  }
+
+  void publish() {
+    if (sequences_.empty() || views_.size() >= 12) return;
+    const LiveSequence& from = sequences_[below(sequences_.size())];
+    const std::size_t length = from.tokens.size() - below(from.tokens.size() / 3 + 1);
+    auto view = from.handle->publish(static_cast<std::int64_t>(length));
+    if (!view) return expect_lost(view.error(), from, length);
+    views_.push_back({*view, Tokens(from.tokens.begin(),
+                                    from.tokens.begin() + static_cast<std::ptrdiff_t>(length))});
+  }
+
+  void from_view() {
+    if (views_.empty() || sequences_.size() >= 12) return;
+    const LiveView& from = views_[below(views_.size())];
+    sequences_.push_back(
+        {std::make_unique<Sequence>(*cache_.store().create_sequence(from.view)), from.tokens});
+  }
+
+  void truncate() {
+    if (sequences_.empty()) return;
+    LiveSequence& target = sequences_[below(sequences_.size())];
+    const std::size_t most = below(8) == 0 ? target.tokens.size() : 20;
+    const std::size_t length =
+        target.tokens.size() - below(std::min(target.tokens.size(), most) + 1);
+    const Status done = target.handle->truncate(static_cast<std::int64_t>(length));
+    if (!done) return expect_lost(done.error(), target, length);
+    target.tokens.resize(length);
+  }
+
+  void expect_lost(const Error& error, const LiveSequence& from, std::size_t length) {
+    ++lost_windows_;
+    ASSERT_EQ(error.code(), ErrorCode::window_lost) << error.message();
+    bool lost = false;
+    for (int group = 0; group < cache_.layout().group_count(); ++group) {
+      const std::int64_t window = cache_.layout().group(group).window_tokens;
+      const std::int64_t needed = static_cast<std::int64_t>(length) + 1 - window;
+      lost = lost || (window > 0 && from.handle->first(group) > std::max<std::int64_t>(0, needed));
+    }
+    ASSERT_TRUE(lost) << "refused although every row is there";
+  }
+
+  void forget() {
+    if (below(2) == 0 && !views_.empty()) {
+      views_.erase(views_.begin() + static_cast<std::ptrdiff_t>(below(views_.size())));
+    } else if (!sequences_.empty()) {
+      sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(below(sequences_.size())));
+    }
+  }
+
+  void move_handles() {
+    for (LiveSequence& sequence : sequences_) {
+      auto moved = std::make_unique<Sequence>(std::move(*sequence.handle));
+      sequence.handle = std::move(moved);
+    }
+  }
+
+  // A step over a random subset: written, then committed whole, by counts, or dropped; sometimes a
+  // handle moves or dies, or a fork is taken, while it is live.
+  void step() {
+    std::vector<std::size_t> members;
+    std::vector<Append> appends;
+    Tokens rows;
+    for (std::size_t index = 0; index < sequences_.size(); ++index) {
+      if (below(3) == 0) continue;
+      std::int64_t count = below(4) == 0 ? 1 + static_cast<std::int64_t>(below(40)) : 1;
+      count = std::min(count, 600 - static_cast<std::int64_t>(sequences_[index].tokens.size()));
+      if (count < 1) continue;
+      members.push_back(index);
+      appends.push_back({sequences_[index].handle.get(), count});
+      const Tokens more = fresh_tokens(count);
+      rows.insert(rows.end(), more.begin(), more.end());
+    }
+    if (members.empty()) return;
+    auto step = cache_.store().reserve(appends);
+    if (!step) {
+      ++refusals_;
+      ASSERT_EQ(step.error().code(), ErrorCode::pool_exhausted) << step.error().message();
+      return;
+    }
+    cache_.write(*step, rows);
+    check_provisional(*step, members, rows);
+    if (below(4) == 0) move_handles();
+    finish(*step, appends, members, rows);
+  }
+
+  void check_provisional(const Step& step, const std::vector<std::size_t>& members,
+                         const Tokens& rows) {
+    const std::size_t member = below(members.size());
+    std::ptrdiff_t start = 0;
+    for (std::size_t at = 0; at < member; ++at) {
+      start += static_cast<std::ptrdiff_t>(step.tokens(static_cast<int>(at)));
+    }
+    Tokens expected = sequences_[members[member]].tokens;
+    const auto first = rows.begin() + start;
+    expected.insert(expected.end(), first,
+                    first + static_cast<std::ptrdiff_t>(step.tokens(static_cast<int>(member))));
+    ASSERT_TRUE(cache_.holds(step.view(static_cast<int>(member)), expected));
+    ASSERT_TRUE(cache_.store().check()) << cache_.store().check().error().message();
+  }
+
+  void finish(Step& step, const std::vector<Append>& appends,
+              const std::vector<std::size_t>& members, const Tokens& rows) {
+    std::vector<std::int64_t> counts;
+    const std::size_t kind = below(4);
+    for (const Append& append : appends) {
+      const auto partial =
+          static_cast<std::int64_t>(below(static_cast<std::size_t>(append.tokens) + 1));
+      counts.push_back(kind == 0 ? 0 : kind == 1 ? partial : append.tokens);
+    }
+    if (kind == 0) {
+      step.drop();
+    } else {
+      const auto result = kind == 1 ? step.commit(counts) : step.commit();
+      ASSERT_TRUE(result) << result.error().message();
+    }
+    auto row = rows.begin();
+    for (std::size_t at = 0; at < members.size(); ++at) {
+      Tokens& tokens = sequences_[members[at]].tokens;
+      tokens.insert(tokens.end(), row, row + static_cast<std::ptrdiff_t>(counts[at]));
+      row += static_cast<std::ptrdiff_t>(appends[at].tokens);
+    }
+  }
+
+  void verify(const LiveSequence& sequence) {
+    ASSERT_TRUE(cache_.holds(sequence.handle->ref(), sequence.tokens));
+    for (int group = 0; group < cache_.layout().group_count(); ++group) {
+      const std::int64_t window = cache_.layout().group(group).window_tokens;
+      const auto next = static_cast<std::int64_t>(sequence.tokens.size());
+      ASSERT_LE(sequence.handle->first(group),
+                window == 0 ? 0 : std::max<std::int64_t>(0, next + 1 - window));
+    }
+  }
+
+  void verify_one() {
+    if (!sequences_.empty()) verify(sequences_[below(sequences_.size())]);
+    if (views_.empty()) return;
+    const LiveView& view = views_[below(views_.size())];
+    ASSERT_TRUE(cache_.holds(view.view, view.tokens));
+  }
+
+  void verify_all() {
+    for (const LiveSequence& sequence : sequences_) verify(sequence);
+    for (const LiveView& view : views_) ASSERT_TRUE(cache_.holds(view.view, view.tokens));
+  }
+
+  Setting setting_;
+  std::mt19937 random_;
+  TestDevice test_;
+  TokenCache cache_;
+  std::vector<LiveSequence> sequences_;
+  std::vector<LiveView> views_;
+  std::uint32_t next_ = 0;
+  std::int64_t refusals_ = 0;
+  std::int64_t lost_windows_ = 0;
+};
+
+class HistoryTest : public ::testing::TestWithParam<Setting> {};
+
+TEST_P(HistoryTest, GathersWhatANaiveModelHolds) {
+  const char* fixed = std::getenv("PAGEKV_TEST_SEED");
+  const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10))
+                                         : std::random_device{}();
+  std::printf("seed %u (set PAGEKV_TEST_SEED to repeat)\n", seed);
+  SCOPED_TRACE(seed);
+  History history(GetParam(), seed);
+  history.run();
+  if (GetParam().cap_pages < 20) EXPECT_GT(history.refusals(), 0);
+  if (GetParam().windows.back() > 0) EXPECT_GT(history.lost_windows(), 0);
+}
+
+constexpr auto kTiled = TileArrangement::key_tile16;
+constexpr auto kRowMajor = TileArrangement::row_major;
+constexpr auto kPageMajor = PageOrder::page_major;
+constexpr auto kLayerMajor = PageOrder::layer_major;
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, HistoryTest,
+    ::testing::Values(
+        Setting{"roomy_bf16", "bf16", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, 30000},
+        Setting{"roomy_f32_layer_major", "f32", {0, 0}, 32, 0, kLayerMajor, kTiled, 1000, 10000},
+        Setting{"windows_f16", "f16", {0, 24}, 16, 8, kPageMajor, kTiled, 1000, 20000},
+        Setting{
+            "windows_row_major", "bf16", {40, 0, 7}, 48, 0, kLayerMajor, kRowMajor, 1000, 10000},
+        Setting{"few_pages", "bf16", {0}, 16, 0, kPageMajor, kTiled, 9, 20000},
+        Setting{"few_pages_windows", "f32", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, 20000}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace pagekv::testing

@@ -1,0 +1,304 @@
+// Steps as transactions: all or nothing, commit by counts, drop, failures, exhaustion, the
+// reclaimer.
+#include "pagekv/step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "test_backend.h"
+#include "token_cache.h"
+
+namespace pagekv::testing {
+namespace {
+
+class StepTest : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kPageBytes = 2 * 16 * (16 + 8) * 2 * 2;  // of two layers, bf16
+
+  explicit StepTest(std::int64_t cap_pages = 64)
+      : tokens_(test_.device, small_layout({0, 0}, *Format::parse("bf16")),
+                {.cap_bytes = cap_pages * kPageBytes, .max_sequence_tokens = 512}) {}
+
+  Store& store() { return tokens_.store(); }
+  Sequence sequence(const Tokens& tokens = {}) {
+    Sequence made = *store().create_sequence();
+    if (!tokens.empty()) EXPECT_TRUE(tokens_.append(made, tokens));
+    return made;
+  }
+  Result<Step> reserve(std::vector<Append> appends) { return store().reserve(appends); }
+
+  TestDevice test_;
+  TokenCache tokens_;
+};
+
+// Design rule 12: until commit no one else sees a step's rows.
+TEST_F(StepTest, RowsAreInvisibleUntilCommit) {
+  auto one = sequence(count_up(0, 20)), two = sequence();
+  Step step = *reserve({{&one, 3}, {&two, 5}});
+  Tokens rows = {100, 101, 102};
+  const Tokens of_two = count_up(200, 5);
+  rows.insert(rows.end(), of_two.begin(), of_two.end());
+  tokens_.write(step, rows);
+  EXPECT_EQ(one.length(), 20);
+  EXPECT_TRUE(tokens_.holds((*one.fork()).ref(), count_up(0, 20)));
+  EXPECT_TRUE(tokens_.holds(*one.publish(), count_up(0, 20)));
+
+  Tokens provisional = count_up(0, 20);
+  provisional.insert(provisional.end(), {100, 101, 102});
+  EXPECT_TRUE(tokens_.holds(step.view(0), provisional));
+  EXPECT_TRUE(tokens_.holds(step.view(1), of_two));
+  EXPECT_TRUE(store().check());
+
+  const CommitResult result = *step.commit();
+  EXPECT_EQ(result.committed, 2);
+  EXPECT_FALSE(step.valid());
+  EXPECT_TRUE(tokens_.holds(one.ref(), provisional));
+  EXPECT_TRUE(tokens_.holds(two.ref(), of_two));
+  EXPECT_TRUE(store().check());
+}
+
+TEST_F(StepTest, DroppedStepLeavesEverythingAsItWas) {
+  auto one = sequence(count_up(0, 20));
+  auto two = *one.fork();
+  const StoreStats before = store().stats();
+  {
+    Step step = *reserve({{&one, 40}, {&two, 1}});
+    EXPECT_GT(store().stats().groups[0].referenced_pages, before.groups[0].referenced_pages);
+  }
+  const StoreStats after = store().stats();
+  EXPECT_EQ(after.groups[0].referenced_pages, before.groups[0].referenced_pages);
+  EXPECT_EQ(after.groups[0].shared_pages, before.groups[0].shared_pages);
+  EXPECT_EQ(after.live_steps, 0);
+  EXPECT_TRUE(store().check());
+  // The dropped claim is gone too: the next writer appends in place.
+  const auto copies = test_.backend->copies.load();
+  ASSERT_TRUE(tokens_.append(one, {7}));
+  EXPECT_EQ(test_.backend->copies, copies);
+}
+
+TEST_F(StepTest, CommitCountsKeepAPrefixOfEachSequence) {
+  auto one = sequence(count_up(0, 14)), two = sequence(count_up(50, 3)), three = sequence();
+  Step step = *reserve({{&one, 4}, {&two, 4}, {&three, 40}});
+  Tokens rows = count_up(100, 48);
+  tokens_.write(step, rows);
+  const std::vector<std::int64_t> counts = {3, 0, 17};
+  ASSERT_TRUE(step.commit(counts));
+  Tokens expected = count_up(0, 14);
+  expected.insert(expected.end(), {100, 101, 102});
+  EXPECT_TRUE(tokens_.holds(one.ref(), expected));
+  EXPECT_TRUE(tokens_.holds(two.ref(), count_up(50, 3)));
+  EXPECT_TRUE(tokens_.holds(three.ref(), count_up(108, 17)));
+  EXPECT_EQ(store().stats().groups[0].referenced_pages, 2 + 1 + 2);
+  EXPECT_TRUE(store().check());
+  // Rejected rows are overwritten exactly.
+  ASSERT_TRUE(tokens_.append(one, {400}));
+  expected.push_back(400);
+  EXPECT_TRUE(tokens_.holds(one.ref(), expected));
+}
+
+TEST_F(StepTest, CommitRefusesBadCountsAndUnwrittenLayersAndStaysLive) {
+  auto one = sequence();
+  Step step = *reserve({{&one, 4}});
+  EXPECT_EQ(step.commit().error().message(), "layer 0 was not written in this step");
+  EXPECT_EQ(step.commit().error().code(), ErrorCode::incomplete_step);
+  tokens_.write(step, count_up(0, 4));
+  const std::vector<std::int64_t> too_many = {5}, two = {1, 1}, negative = {-1};
+  EXPECT_EQ(step.commit(too_many).error().message(),
+            "cannot commit 5 tokens of sequence 0; it has 4 in this step");
+  EXPECT_EQ(step.commit(two).error().message(), "2 counts for a step of 1 sequences");
+  EXPECT_EQ(step.commit(negative).error().code(), ErrorCode::invalid_argument);
+  ASSERT_TRUE(step.commit());
+  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 4)));
+  EXPECT_EQ(step.commit().error().code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(StepTest, ASequenceIsInOneStepAtATime) {
+  auto one = sequence(count_up(0, 5)), two = sequence();
+  Step step = *reserve({{&one, 1}});
+  EXPECT_EQ(reserve({{&two, 1}, {&one, 1}}).error().code(), ErrorCode::busy);
+  EXPECT_EQ(reserve({{&two, 1}, {&two, 1}}).error().code(), ErrorCode::busy);
+  EXPECT_EQ(one.truncate(0).error().code(), ErrorCode::busy);
+  EXPECT_TRUE(reserve({{&two, 1}})) << "a refused reserve leaves the others free";
+  EXPECT_EQ(one.length(), 5);
+  EXPECT_TRUE(store().check());
+}
+
+TEST_F(StepTest, ReserveNamesWhatIsWrong) {
+  auto one = sequence();
+  EXPECT_EQ(store().reserve({}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(reserve({{nullptr, 1}}).error().message(), "append 0 names no sequence");
+  EXPECT_EQ(reserve({{&one, 0}}).error().message(),
+            "append 0 asks for 0 tokens; at least 1 is legal");
+  EXPECT_EQ(reserve({{&one, 513}}).error().code(), ErrorCode::too_long);
+  EXPECT_EQ(reserve({{&one, std::numeric_limits<std::int64_t>::max()}}).error().code(),
+            ErrorCode::too_long);
+  TokenCache other(test_.device, small_layout({0}, *Format::parse("f32")), {.cap_bytes = 1 << 20});
+  auto foreign = *other.store().create_sequence();
+  EXPECT_EQ(reserve({{&one, 1}, {&foreign, 1}}).error().code(), ErrorCode::wrong_store);
+}
+
+// Design rule 12: a step holds stable state; moving or destroying handles is safe.
+TEST_F(StepTest, HandlesMayMoveAndDieDuringAStep) {
+  auto one = sequence(count_up(0, 20));
+  auto two = std::make_unique<Sequence>(sequence(count_up(30, 20)));
+  Step step = *reserve({{&one, 2}, {two.get(), 2}});
+  Sequence moved = std::move(one);
+  two.reset();
+  Step carried = std::move(step);
+  EXPECT_FALSE(step.valid());
+  tokens_.write(carried, count_up(100, 4));
+  EXPECT_EQ((*carried.commit()).committed, 2);
+  Tokens expected = count_up(0, 20);
+  expected.insert(expected.end(), {100, 101});
+  EXPECT_TRUE(tokens_.holds(moved.ref(), expected));
+  EXPECT_EQ(store().stats().sequences, 1);
+  EXPECT_TRUE(store().check());
+}
+
+// Design rule 6: the sequence fails, the others commit.
+TEST_F(StepTest, AValueThatCannotBeStoredFailsItsSequenceAlone) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                          -std::numeric_limits<float>::infinity(), 3.4e38f}) {
+    auto good = sequence(count_up(0, 5)), ill = sequence(count_up(10, 5));
+    Step step = *reserve({{&good, 2}, {&ill, 3}});
+    tokens_.write(step, count_up(50, 5));
+    std::vector<float> k(5 * 2 * 16, 1.0f), v(5 * 2 * 8, 1.0f);
+    v[(2 + 1) * 2 * 8 + 3] = bad;  // second token of the second sequence
+    ASSERT_TRUE(step.write(1, Rows::packed(k.data(), DType::f32, 2, 16),
+                           Rows::packed(v.data(), DType::f32, 2, 8)));
+    EXPECT_EQ(step.failure(0), nullptr);
+    ASSERT_NE(step.failure(1), nullptr);
+    EXPECT_EQ(step.failure(1)->message(),
+              "layer 1, sequence 1, token 1: a key or value is not finite in the page's format");
+    const CommitResult result = *step.commit();
+    EXPECT_EQ(result.committed, 1);
+    EXPECT_EQ(result.failed, 1);
+    EXPECT_EQ(good.length(), 7);
+    EXPECT_TRUE(tokens_.holds(ill.ref(), count_up(10, 5)));
+    ASSERT_TRUE(tokens_.append(ill, {15})) << "it goes on from where it was";
+    EXPECT_TRUE(tokens_.holds(ill.ref(), count_up(10, 6)));
+    EXPECT_TRUE(store().check());
+  }
+}
+
+TEST_F(StepTest, WriteRefusesWrongLayersAndNullData) {
+  auto one = sequence();
+  Step step = *reserve({{&one, 1}});
+  EXPECT_EQ(step.write(2, {}, {}).error().message(), "layer 2 of a layout of 2 layers");
+  EXPECT_EQ(step.write(-1, {}, {}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(step.write(0, {}, {}).error().message(), "null keys or values for layer 0");
+}
+
+class SmallCapTest : public StepTest {
+ protected:
+  SmallCapTest() : StepTest(3) {}
+};
+
+// Design rule 14, and rule 12's all or nothing.
+TEST_F(SmallCapTest, ExhaustionNamesTheNumbersAndChangesNothing) {
+  auto one = sequence(count_up(0, 20));
+  auto two = sequence();
+  const auto refused = reserve({{&two, 10}, {&one, 40}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message(),
+            "the page pool of group 0 is full: 3 pages needed, 1 free, 0 reclaimable, 0 pinned, "
+            "cap 3 pages");
+  EXPECT_EQ(refused.error().number(1), 3);
+  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 20)));
+  EXPECT_EQ(store().stats().groups[0].referenced_pages, 2);
+  EXPECT_TRUE(store().check());
+  ASSERT_TRUE(tokens_.append(two, count_up(0, 16)));
+  EXPECT_EQ(reserve({{&two, 1}}).error().code(), ErrorCode::pool_exhausted);
+}
+
+// Gives its views up, oldest first, as a prefix cache would.
+class ViewReclaimer final : public Reclaimer {
+ public:
+  Pages pages(int) const override { return {static_cast<std::int64_t>(views.size()), 1}; }
+  void reclaim(int, std::int64_t count) override {
+    asked += count;
+    while (count-- > 0 && !views.empty()) views.erase(views.begin());
+  }
+  std::vector<View> views;
+  std::int64_t asked = 0;
+};
+
+TEST_F(SmallCapTest, ReclaimerIsAskedBeforeReserveFails) {
+  auto reclaimer = std::make_shared<ViewReclaimer>();
+  for (int page = 0; page < 3; ++page) {
+    auto cached = sequence(count_up(static_cast<std::uint32_t>(page) * 16, 16));
+    reclaimer->views.push_back(*cached.publish());
+  }
+  auto one = sequence();
+  EXPECT_EQ(reserve({{&one, 1}}).error().code(), ErrorCode::pool_exhausted);
+  store().set_reclaimer(reclaimer);
+  EXPECT_EQ(store().stats().groups[0].pinned_pages, 1);
+  ASSERT_TRUE(tokens_.append(one, count_up(0, 20)));
+  EXPECT_EQ(reclaimer->asked, 2);
+  EXPECT_EQ(reclaimer->views.size(), 1u);
+  EXPECT_EQ(reserve({{&one, 100}}).error().number(3), 0) << "nothing is left to reclaim";
+  EXPECT_EQ(reclaimer->views.size(), 0u);
+  EXPECT_TRUE(store().check());
+  store().set_reclaimer(nullptr);
+}
+
+// Design section 6: memory refused by the system is out_of_memory, with the store intact.
+TEST_F(StepTest, RefusedMemoryLeavesTheStoreIntact) {
+  auto one = sequence(count_up(0, 16));
+  test_.backend->commits_until_refusal = 1;
+  const auto refused = reserve({{&one, 400}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
+  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 16)));
+  EXPECT_TRUE(store().check());
+  test_.backend->commits_until_refusal = -1;
+  ASSERT_TRUE(tokens_.append(one, count_up(16, 400)));
+  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 416)));
+}
+
+// Design rule 8: a page is recycled only after the streams that touch it have passed.
+TEST_F(SmallCapTest, PagesRetireUntilTheirFencePasses) {
+  auto one = sequence(count_up(0, 48));
+  test_.backend->hold_fences = true;
+  ASSERT_TRUE(one.truncate(16));
+  EXPECT_EQ(store().stats().groups[0].retiring_pages, 2);
+  EXPECT_EQ(store().stats().groups[0].free_pages, 0);
+  EXPECT_TRUE(store().check());
+  EXPECT_EQ(reserve({{&one, 1}}).error().code(), ErrorCode::pool_exhausted);
+  test_.backend->pass_fences();
+  ASSERT_TRUE(tokens_.append(one, {1}));
+  EXPECT_EQ(store().stats().groups[0].retiring_pages, 0);
+  EXPECT_TRUE(store().check());
+}
+
+// Memory that one group holds but does not use goes to the other.
+TEST(StepGroups, FreeMemoryMovesBetweenGroups) {
+  TestDevice test;
+  TokenCache tokens(test.device, small_layout({0, 16}, *Format::parse("f32")),
+                    {.cap_bytes = 40 * 16 * 24 * 2 * 4, .max_sequence_tokens = 2048});
+  auto wide = *tokens.store().create_sequence();
+  // One chunk fills both groups before the window lets go of its pages.
+  ASSERT_TRUE(tokens.append(wide, count_up(0, 320)));
+  EXPECT_EQ(tokens.store().stats().committed_bytes, tokens.store().stats().cap_bytes);
+  for (std::uint32_t at = 320; at < 576; at += 16) {
+    ASSERT_TRUE(tokens.append(wide, count_up(at, 16))) << at;
+  }
+  EXPECT_TRUE(tokens.holds(wide.ref(), count_up(0, 576)));
+  EXPECT_TRUE(tokens.store().check());
+}
+
+TEST(StoreMake, RefusesSillyOptions) {
+  TestDevice test;
+  auto layout = *CacheLayout::make(small_layout({0}, *Format::parse("bf16")));
+  EXPECT_EQ(Store::make(layout, test.device, {.cap_bytes = 10}).error().message(),
+            "a cap of 10 bytes; one page of every group needs 1536 bytes");
+  EXPECT_EQ(Store::make(layout, test.device, {.cap_bytes = 1 << 20, .max_sequence_tokens = 0})
+                .error()
+                .code(),
+            ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace pagekv::testing

@@ -1,0 +1,44 @@
+// TokenCache: a store in which a token is a number.
+//
+// Every key and value element is derived from (token, layer, head, element), so that what pages
+// hold can be compared with a plain list of tokens: the naive model of the store tests.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pagekv/pagekv.h"
+
+namespace pagekv::testing {
+
+using Tokens = std::vector<std::uint32_t>;
+
+class TokenCache {
+ public:
+  TokenCache(Device device, LayoutSpec spec, StoreOptions options);
+
+  Store& store() { return *store_; }
+  const CacheLayout& layout() const { return store_->layout(); }
+
+  // Writes `tokens` into every storing layer of the step, packed in the order of its sequences.
+  void write(Step& step, const Tokens& tokens);
+  // One sequence, reserve to commit. The error is reserve()'s.
+  Status append(Sequence& sequence, const Tokens& tokens);
+
+  // Whether every layer's rows [first(group), length) are those of `tokens`.
+  ::testing::AssertionResult holds(ViewRef view, const Tokens& tokens) const;
+
+ private:
+  std::vector<float> rows(const Tokens& tokens, int layer, bool keys) const;
+
+  Result<Store> store_;
+};
+
+// Two KV heads of dims 16 and 8 in every layer. `windows` gives each layer's window.
+LayoutSpec small_layout(const std::vector<std::int64_t>& windows, const Format& format,
+                        std::int64_t page_tokens = 16, std::int64_t slack = 0);
+
+// 0, 1, 2, ... from `first`.
+Tokens count_up(std::uint32_t first, std::int64_t count);
+
+}  // namespace pagekv::testing
