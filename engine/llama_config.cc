@@ -1,0 +1,145 @@
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "engine/gguf.h"
+#include "engine/llama.h"
+
+namespace pagekv::inline v0::engine {
+namespace {
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // of any one dimension of a model
+constexpr int kMaxLayers = 1024;
+
+// Collects values of metadata and keeps the first error, so that the reading code stays a list.
+class Reader {
+ public:
+  explicit Reader(const GgufFile& file) : file_(file) {}
+
+  int size(const char* key) { return checked(key, file_.integer(key)); }
+  int size_or(const char* key, std::int64_t fallback) {
+    return checked(key, file_.integer_or(key, fallback));
+  }
+  double number(const char* key) { return keep(file_.number(key)); }
+  double number_or(const char* key, double fallback) {
+    return keep(file_.number_or(key, fallback));
+  }
+  std::string string_or(const char* key, std::string_view fallback) {
+    return std::string(keep(file_.string_or(key, fallback)));
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  template <typename T>
+  T keep(const Result<T>& result) {
+    if (result) return *result;
+    if (status_) status_ = tl::unexpected<Error>(result.error());
+    return T{};
+  }
+  int checked(const char* key, const Result<std::int64_t>& result) {
+    const std::int64_t value = keep(result);
+    if (value >= 0 && value <= kMaxSize) return static_cast<int>(value);
+    if (status_) {
+      status_ = fail(ErrorCode::corrupt_file, "{s} is {0}, which no model has", {value}, key);
+    }
+    return 0;
+  }
+
+  const GgufFile& file_;
+  Status status_;
+};
+
+// Options of llama files that change the arithmetic and that this engine does not have.
+Status refuse_unknown_options(const GgufFile& file) {
+  const Result<std::string_view> scaling = file.string_or("llama.rope.scaling.type", "none");
+  if (!scaling) return tl::unexpected<Error>(scaling.error());
+  if (*scaling != "none") {
+    return fail(ErrorCode::unsupported, "rope scaling \"{s}\" is not supported; only \"none\" is",
+                {}, std::string(*scaling));
+  }
+  const Result<std::int64_t> experts = file.integer_or("llama.expert_count", 0);
+  if (!experts) return tl::unexpected<Error>(experts.error());
+  if (*experts != 0) {
+    return fail(ErrorCode::unsupported, "a mixture of {0} experts is not supported", {*experts});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<LlamaConfig> read_llama_config(const GgufFile& file) {
+  if (Status status = refuse_unknown_options(file); !status) {
+    return tl::unexpected<Error>(status.error());
+  }
+  Reader read(file);
+  LlamaConfig config;
+  config.name = read.string_or("general.name", "");
+  const int layers = read.size("llama.block_count");
+  config.dim = read.size("llama.embedding_length");
+  config.hidden = read.size("llama.feed_forward_length");
+  config.query_heads = read.size("llama.attention.head_count");
+  config.kv_heads = read.size_or("llama.attention.head_count_kv", config.query_heads);
+  config.context_tokens = read.size("llama.context_length");
+  config.norm_epsilon = static_cast<float>(read.number("llama.attention.layer_norm_rms_epsilon"));
+  const int shared_dim = config.query_heads > 0 ? config.dim / config.query_heads : 0;
+  config.head_dim = read.size_or("llama.attention.key_length", shared_dim);
+  const int value_dim = read.size_or("llama.attention.value_length", config.head_dim);
+  config.rope_dim = read.size_or("llama.rope.dimension_count", config.head_dim);
+  config.rope_base = read.number_or("llama.rope.freq_base", 10000.0);
+  if (!read.status()) return tl::unexpected<Error>(read.status().error());
+  if (value_dim != config.head_dim) {
+    return fail(ErrorCode::unsupported, "values of {0} elements beside keys of {1}",
+                {value_dim, config.head_dim});
+  }
+  if (layers < 1 || layers > kMaxLayers) {
+    return fail(ErrorCode::corrupt_file, "a model of {0} layers; legal are 1 to {1}",
+                {layers, kMaxLayers});
+  }
+  config.layers.resize(static_cast<std::size_t>(layers));
+  const TensorView* embedding = file.find_tensor("token_embd.weight");
+  if (embedding == nullptr) {
+    return fail(ErrorCode::corrupt_file, "tensor token_embd.weight is missing");
+  }
+  if (embedding->rows() > kMaxSize) {
+    return fail(ErrorCode::corrupt_file, "a vocabulary of {0} tokens", {embedding->rows()});
+  }
+  config.vocabulary = static_cast<int>(embedding->rows());
+  config.tied_output = file.find_tensor("output.weight") == nullptr;
+  return config;
+}
+
+Status check_llama_config(const LlamaConfig& config) {
+  if (config.dim < 1 || config.hidden < 1 || config.vocabulary < 1 || config.context_tokens < 1) {
+    return fail(ErrorCode::corrupt_file,
+                "dim {0}, hidden {1}, vocabulary {2} and context {3} must all be at least 1",
+                {config.dim, config.hidden, config.vocabulary, config.context_tokens});
+  }
+  if (config.query_heads < 1 || config.kv_heads < 1 || config.query_heads % config.kv_heads != 0) {
+    return fail(ErrorCode::corrupt_file, "{0} query heads do not share {1} key/value heads evenly",
+                {config.query_heads, config.kv_heads});
+  }
+  if (config.head_dim < 8 || config.head_dim % 8 != 0 || config.head_dim > kMaxHeadDim) {
+    return fail(ErrorCode::unsupported,
+                "heads of {0} elements; supported are multiples of 8 to {1}",
+                {config.head_dim, kMaxHeadDim});
+  }
+  if (config.rope_dim < 2 || config.rope_dim % 2 != 0 || config.rope_dim > config.head_dim) {
+    return fail(ErrorCode::corrupt_file, "rotary positions over {0} of {1} elements",
+                {config.rope_dim, config.head_dim});
+  }
+  if (!(config.rope_base > 0) || !std::isfinite(config.rope_base) || !(config.norm_epsilon >= 0) ||
+      !std::isfinite(config.norm_epsilon)) {
+    return fail(ErrorCode::corrupt_file,
+                "the rope base or the norm's epsilon is not a usable number");
+  }
+  for (std::size_t i = 0; i < config.layers.size(); ++i) {
+    const LlamaLayerConfig& layer = config.layers[i];
+    if (layer.window_tokens < 0 || layer.donor >= static_cast<int>(i)) {
+      return fail(ErrorCode::invalid_argument, "layer {0} with window {1} and donor {2}",
+                  {static_cast<std::int64_t>(i), layer.window_tokens, layer.donor});
+    }
+  }
+  return {};
+}
+
+}  // namespace pagekv::inline v0::engine
