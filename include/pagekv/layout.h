@@ -49,7 +49,7 @@ struct LayerSpec {
 };
 
 struct LayoutSpec {
-  std::vector<LayerSpec> layers;
+  std::vector<LayerSpec> layers = {};
   std::int64_t page_tokens = kDefaultPageTokens;  // a positive multiple of kTileTokens
   // Kept behind every window for rollback and edited turns.
   std::int64_t window_slack_tokens = 0;
