@@ -12,7 +12,16 @@ if(PAGEKV_SANITIZE)
   target_link_options(pagekv_flags INTERFACE -fsanitize=${PAGEKV_SANITIZE})
 endif()
 # Vector targets: the baseline, SSE4, AVX2 and AVX-512 on x86-64; NEON on aarch64. The others Highway
-# knows would only add compile time.
+# knows would only add compile time, or (scalable vectors) cannot be held in arrays. Names that an
+# older Highway lacks must not be named to it.
+find_package(hwy REQUIRED)
+set(pagekv_disabled_targets HWY_SSSE3 HWY_AVX3_DL HWY_SVE HWY_SVE2 HWY_SVE_256 HWY_SVE2_128 HWY_RVV)
+if(hwy_VERSION VERSION_GREATER_EQUAL 1.1)
+  list(APPEND pagekv_disabled_targets HWY_AVX3_ZEN4 HWY_AVX3_SPR)
+endif()
+if(hwy_VERSION VERSION_GREATER_EQUAL 1.2)
+  list(APPEND pagekv_disabled_targets HWY_NEON_BF16)
+endif()
+list(JOIN pagekv_disabled_targets "|" pagekv_disabled_targets)
 add_library(pagekv_simd INTERFACE)
-target_compile_definitions(pagekv_simd INTERFACE
-  "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+target_compile_definitions(pagekv_simd INTERFACE "HWY_DISABLED_TARGETS=(${pagekv_disabled_targets})")

@@ -1,0 +1,99 @@
+// Attend: a plan's items, KV heads and merges as tasks for the executor.
+#include <algorithm>
+
+#include "cpu/attend_block.h"
+#include "cpu/attend_gathered.h"
+#include "cpu/backend.h"
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+std::int64_t partial_floats(const PlanState& plan, std::int64_t value_dim) {
+  return plan.partial_slots * plan.spec.query_heads * (value_dim + 2);
+}
+
+std::int64_t longest_view(const PlanState& plan) {
+  std::int64_t longest = 0;
+  for (const PlanSequence& sequence : plan.sequences) longest = std::max(longest, sequence.length);
+  return longest;
+}
+
+std::int64_t worker_floats(const KernelTable& kernels, const PlanState& plan,
+                           const HeadShape& shape) {
+  return plan.spec.arm == ReadArm::gathered ? gathered_floats(longest_view(plan), shape)
+                                            : AttendScratch::floats(kernels, shape);
+}
+
+void run_direct(const AttendCall& call, Executor& executor, float* scratch,
+                std::int64_t scratch_floats) {
+  const PlanState& plan = call.plan;
+  const std::int64_t kv_heads = call.layer.kv_heads;
+  const auto run_item = [&](int worker, std::int64_t task) {
+    AttendScratch mine =
+        AttendScratch::carve(call.kernels, call.shape, scratch + worker * scratch_floats);
+    attend_item(call, plan.items[static_cast<std::size_t>(task / kv_heads)], task % kv_heads, mine);
+  };
+  executor.parallel_for(static_cast<std::int64_t>(plan.items.size()) * kv_heads, run_item);
+  if (plan.merges.empty()) return;
+
+  const std::int64_t query_heads = plan.spec.query_heads;
+  const auto run_merge = [&](int worker, std::int64_t task) {
+    AttendScratch mine =
+        AttendScratch::carve(call.kernels, call.shape, scratch + worker * scratch_floats);
+    merge_item(call, plan.merges[static_cast<std::size_t>(task / query_heads)], task % query_heads,
+               mine);
+  };
+  executor.parallel_for(static_cast<std::int64_t>(plan.merges.size()) * query_heads, run_merge);
+}
+
+void run_gathered(const AttendCall& call, Executor& executor, float* scratch,
+                  std::int64_t scratch_floats) {
+  const std::int64_t kv_heads = call.layer.kv_heads;
+  const auto run_head = [&](int worker, std::int64_t task) {
+    attend_gathered(call, call.plan.sequences[static_cast<std::size_t>(task / kv_heads)],
+                    task % kv_heads, scratch + worker * scratch_floats);
+  };
+  executor.parallel_for(static_cast<std::int64_t>(call.plan.sequences.size()) * kv_heads, run_head);
+}
+
+}  // namespace
+
+AttendCut CpuBackend::attend_cut() const {
+  return {.chunk_tokens = kChunkTokens, .rows_per_item = kRowsPerItem};
+}
+
+std::int64_t CpuBackend::workspace_floats(const CacheLayout& layout, const PlanState& plan) const {
+  std::int64_t most = 0;
+  for (const int index : layout.group(plan.spec.group).layers) {
+    const LayerSpec& spec = layout.layer(index).spec;
+    if (plan.spec.query_heads % spec.kv_heads != 0) continue;  // run() refuses this layer
+    const HeadShape shape{spec.key_dim, spec.value_dim, plan.spec.query_heads / spec.kv_heads};
+    most = std::max(most, partial_floats(plan, shape.value_dim) +
+                              executor_->threads() * worker_floats(*kernels_, plan, shape));
+  }
+  return most;
+}
+
+void CpuBackend::attend(const LayerAddress& layer, PlanState& plan, const AttendArgs& args,
+                        float scale, Stream) {
+  const AttendCall call{
+      .kernels = *kernels_,
+      .layer = layer,
+      .plan = plan,
+      .args = args,
+      .shape = {layer.key_dim, layer.value_dim, plan.spec.query_heads / layer.kv_heads},
+      .map = {.scale = scale,
+              .softcap = plan.spec.logit_softcap,
+              .round_to_bf16 = plan.spec.arithmetic == Arithmetic::fast},
+  };
+  float* scratch = plan.workspace.data() + partial_floats(plan, layer.value_dim);
+  const std::int64_t scratch_floats = worker_floats(*kernels_, plan, call.shape);
+  if (plan.spec.arm == ReadArm::gathered) {
+    run_gathered(call, *executor_, scratch, scratch_floats);
+  } else {
+    run_direct(call, *executor_, scratch, scratch_floats);
+  }
+}
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,171 @@
+// Plain code on purpose: nothing is shared with the direct arm but the scalar conversions, so that
+// a mistake there does not hide here. Sums are double; a row depends on nothing but itself.
+#include "cpu/attend_gathered.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "codec/arrangement.h"
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+float element_f32(DType type, const std::byte* element) {
+  if (type == DType::f32) {
+    float value;
+    std::memcpy(&value, element, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, element, sizeof(bits));
+  return type == DType::f16 ? f32_from_f16(bits) : f32_from_bf16(bits);
+}
+
+void store_f32(DType type, float value, std::byte* element) {
+  if (type == DType::f32) {
+    std::memcpy(element, &value, sizeof(value));
+    return;
+  }
+  const std::uint16_t bits = type == DType::f16 ? f16_from_f32(value) : bf16_from_f32(value);
+  std::memcpy(element, &bits, sizeof(bits));
+}
+
+// Tokens [begin, end) decoded: keys [token][key_dim], values [token][value_dim].
+struct Contiguous {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  float* keys = nullptr;
+  float* values = nullptr;
+  float* weights = nullptr;  // [token], of the row at hand
+};
+
+Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int64_t kv_head,
+                  float* scratch) {
+  Contiguous rows;
+  rows.begin = call.plan.visible(sequence, 0).begin;
+  rows.end = std::max(rows.begin, call.plan.visible(sequence, sequence.rows - 1).end);
+  const std::int64_t tokens = rows.end - rows.begin;
+  const HeadShape& shape = call.shape;
+  rows.keys = scratch;
+  rows.values = rows.keys + tokens * shape.key_dim;
+  rows.weights = rows.values + tokens * shape.value_dim;
+
+  const LayerAddress& layer = call.layer;
+  const DType key_type = layer.format.k.dtype();
+  const DType value_type = layer.format.v.dtype();
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    const std::int64_t position = rows.begin + token;
+    const std::int64_t row = position % layer.page_tokens;
+    const std::byte* page =
+        layer.base + index(sequence.pages[position / layer.page_tokens]) * layer.page_stride;
+    const std::byte* keys = page + layer.k[0].offset + kv_head * layer.k[0].head_stride;
+    const std::byte* values = page + layer.v[0].offset + kv_head * layer.v[0].head_stride;
+    for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
+      const std::int64_t at =
+          key_index(layer.arrangement, size_bytes(key_type), shape.key_dim, row, dim);
+      rows.keys[token * shape.key_dim + dim] =
+          element_f32(key_type, keys + at * size_bytes(key_type));
+    }
+    for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
+      const std::int64_t at = value_index(shape.value_dim, row, dim);
+      rows.values[token * shape.value_dim + dim] =
+          element_f32(value_type, values + at * size_bytes(value_type));
+    }
+  }
+  return rows;
+}
+
+// Eight running sums, so that the loop can be vectorised without reordering anything.
+double dot(const float* a, const float* b, std::int64_t count) {
+  std::array<double, 8> sums{};
+  for (std::int64_t i = 0; i < count; i += 8) {
+    for (std::size_t lane = 0; lane < 8; ++lane) {
+      const auto at = i + static_cast<std::int64_t>(lane);
+      sums[lane] += static_cast<double>(a[at]) * static_cast<double>(b[at]);
+    }
+  }
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+// Logits of the tokens the row sees into rows.weights; returns their max.
+float score_row(const AttendCall& call, const Contiguous& rows, TokenRange range, const float* q) {
+  const std::int64_t key_dim = call.shape.key_dim;
+  const double scale = static_cast<double>(call.map.scale);
+  const double cap = static_cast<double>(call.map.softcap);
+  float max = -std::numeric_limits<float>::infinity();
+  for (std::int64_t token = range.begin; token < range.end; ++token) {
+    const std::int64_t at = token - rows.begin;
+    double logit = dot(q, rows.keys + at * key_dim, key_dim) * scale;
+    if (cap > 0.0) logit = cap * std::tanh(logit / cap);
+    rows.weights[at] = static_cast<float>(logit);
+    max = std::max(max, rows.weights[at]);
+  }
+  return max;
+}
+
+void attend_row(const AttendCall& call, const Contiguous& rows, TokenRange range, std::int64_t row,
+                std::int64_t query_head) {
+  const HeadShape& shape = call.shape;
+  const Rows& q_rows = call.args.q;
+  const MutableRows& out_rows = call.args.out;
+  const std::int64_t q_at = row * q_rows.token_stride + query_head * q_rows.head_stride;
+  const std::int64_t out_at = row * out_rows.token_stride + query_head * out_rows.head_stride;
+  std::array<float, kMaxHeadDim> q;
+  for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
+    q[static_cast<std::size_t>(dim)] =
+        element_f32(q_rows.dtype, static_cast<const std::byte*>(q_rows.data) +
+                                      (q_at + dim) * size_bytes(q_rows.dtype));
+  }
+  const bool empty = range.begin >= range.end;
+  const bool has_sink = call.args.sinks != nullptr && !empty;
+  float max = score_row(call, rows, range, q.data());
+  if (has_sink) max = std::max(max, call.args.sinks[query_head]);
+
+  double sum = has_sink ? std::exp(static_cast<double>(call.args.sinks[query_head] - max)) : 0.0;
+  std::array<double, kMaxHeadDim> out{};
+  for (std::int64_t token = range.begin; token < range.end; ++token) {
+    const std::int64_t at = token - rows.begin;
+    const double weight =
+        std::exp(static_cast<double>(rows.weights[at]) - static_cast<double>(max));
+    sum += weight;
+    const float* value = rows.values + at * shape.value_dim;
+    for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
+      out[static_cast<std::size_t>(dim)] += weight * static_cast<double>(value[dim]);
+    }
+  }
+  for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
+    const double value = empty ? 0.0 : out[static_cast<std::size_t>(dim)] / sum;
+    store_f32(out_rows.dtype, static_cast<float>(value),
+              static_cast<std::byte*>(out_rows.data) + (out_at + dim) * size_bytes(out_rows.dtype));
+  }
+  if (call.args.lse != nullptr) {
+    call.args.lse[row * call.plan.spec.query_heads + query_head] =
+        empty ? -std::numeric_limits<float>::infinity()
+              : static_cast<float>(static_cast<double>(max) + std::log(sum));
+  }
+}
+
+}  // namespace
+
+std::int64_t gathered_floats(std::int64_t length, const HeadShape& shape) {
+  return length * (shape.key_dim + shape.value_dim + 1);
+}
+
+void attend_gathered(const AttendCall& call, const PlanSequence& sequence, std::int64_t kv_head,
+                     float* scratch) {
+  const Contiguous rows = decode(call, sequence, kv_head, scratch);
+  for (std::int64_t row = 0; row < sequence.rows; ++row) {
+    for (std::int64_t head = 0; head < call.shape.group; ++head) {
+      attend_row(call, rows, call.plan.visible(sequence, row), sequence.first_row + row,
+                 kv_head * call.shape.group + head);
+    }
+  }
+}
+
+}  // namespace pagekv::inline v0::internal

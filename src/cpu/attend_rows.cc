@@ -1,0 +1,40 @@
+#include "cpu/attend_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace pagekv::inline v0::internal {
+
+void load_query(const AttendCall& call, std::int64_t row, std::int64_t query_head, float* q) {
+  const Rows& rows = call.args.q;
+  const std::int64_t at = row * rows.token_stride + query_head * rows.head_stride;
+  const auto* data = static_cast<const std::byte*>(rows.data) + at * size_bytes(rows.dtype);
+  call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](data, q,
+                                                                         call.shape.key_dim);
+}
+
+void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head,
+               SoftmaxState state, float* out) {
+  static constexpr std::array<float, kMaxHeadDim> kZeros{};
+  constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+  const std::int64_t value_dim = call.shape.value_dim;
+  float lse = kMinusInfinity;
+  if (state.max == kMinusInfinity) {  // sees no token: 0 and -inf, whatever the sink
+    std::fill_n(out, value_dim, 0.0f);
+  } else {
+    if (call.args.sinks != nullptr) {
+      call.kernels.fold(state, out, {call.args.sinks[query_head], 1.0f}, kZeros.data(), value_dim);
+    }
+    call.kernels.divide(out, state.sum, value_dim);
+    lse = state.max + std::log(state.sum);
+  }
+  const MutableRows& rows = call.args.out;
+  const std::int64_t at = row * rows.token_stride + query_head * rows.head_stride;
+  auto* data = static_cast<std::byte*>(rows.data) + at * size_bytes(rows.dtype);
+  call.kernels.convert[dtype_index(DType::f32)][dtype_index(rows.dtype)](out, data, value_dim);
+  if (call.args.lse != nullptr) call.args.lse[row * call.plan.spec.query_heads + query_head] = lse;
+}
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,99 @@
+// The memory of one worker while it attends: carved out of the plan's workspace, nothing allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/softmax_state.h"
+#include "cpu/kernel_table.h"
+
+namespace pagekv::inline v0::internal {
+
+struct HeadShape {
+  std::int64_t key_dim = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t group = 0;  // query heads of one KV head
+};
+
+// Rows whose queries are taken through the pages together.
+constexpr std::int64_t rows_per_block(std::int64_t group) {
+  return group >= kBlockQueries ? 1 : kBlockQueries / group;
+}
+
+struct AttendScratch {
+  float* packed_q;  // [query block][key_dim][queries of a block]
+  float* logits;    // [query][kSpanTokens]; later p
+  float* span_out;  // [query][value_dim], as are the next two
+  float* chunk_out;
+  float* row_out;
+  float* keys;      // [tile of a span][key_dim][16]; bytes of staged tiles where keys stay narrow
+  float* key_tile;  // one staged tile
+  float* panels;    // widened values of a span
+  SoftmaxState* span_state;  // [query], as are the next two
+  SoftmaxState* chunk_state;
+  SoftmaxState* row_state;
+
+  // Queries there is room for: a block, rounded up to whole kernel blocks.
+  static std::int64_t query_room(const KernelTable& kernels, std::int64_t group) {
+    const std::int64_t queries = rows_per_block(group) * group;
+    const std::int64_t step = kernels.wide_queries;
+    return (queries + step - 1) / step * step + kernels.narrow_queries;
+  }
+
+  static std::int64_t floats(const KernelTable& kernels, const HeadShape& shape) {
+    Cursor cursor;
+    AttendScratch scratch{};
+    scratch.place(kernels, shape, cursor);
+    return cursor.used + kAlignFloats;  // the start is aligned up
+  }
+
+  // `memory`: floats(kernels, shape) floats.
+  static AttendScratch carve(const KernelTable& kernels, const HeadShape& shape, float* memory) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    const std::uintptr_t misaligned = address / sizeof(float) % kAlignFloats;
+    Cursor cursor{misaligned == 0 ? memory : memory + (kAlignFloats - misaligned), 0};
+    AttendScratch scratch{};
+    scratch.place(kernels, shape, cursor);
+    return scratch;
+  }
+
+ private:
+  static constexpr std::int64_t kAlignFloats = 16;  // a cache line
+
+  // Hands out memory, or only counts it while `base` is null.
+  struct Cursor {
+    float* base = nullptr;
+    std::int64_t used = 0;
+    float* take(std::int64_t count) {
+      float* taken = base == nullptr ? nullptr : base + used;
+      used += (count + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+      return taken;
+    }
+    SoftmaxState* take_states(std::int64_t count) {
+      float* taken = take(count * static_cast<std::int64_t>(sizeof(SoftmaxState) / sizeof(float)));
+      if (taken == nullptr) return nullptr;
+      auto* states = reinterpret_cast<SoftmaxState*>(taken);
+      std::uninitialized_value_construct_n(states, count);
+      return states;
+    }
+  };
+
+  void place(const KernelTable& kernels, const HeadShape& shape, Cursor& cursor) {
+    const std::int64_t queries = query_room(kernels, shape.group);
+    packed_q = cursor.take(queries * shape.key_dim);
+    logits = cursor.take(queries * kSpanTokens);
+    span_out = cursor.take(queries * shape.value_dim);
+    chunk_out = cursor.take(queries * shape.value_dim);
+    row_out = cursor.take(queries * shape.value_dim);
+    keys = cursor.take(kSpanTokens * shape.key_dim);
+    key_tile = cursor.take(kTileTokens * shape.key_dim);
+    panels = cursor.take(kSpanTokens * shape.value_dim);
+    span_state = cursor.take_states(queries);
+    chunk_state = cursor.take_states(queries);
+    row_state = cursor.take_states(queries);
+  }
+};
+
+}  // namespace pagekv::inline v0::internal

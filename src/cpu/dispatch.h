@@ -1,0 +1,32 @@
+// Picks one target's function out of a table made by HWY_EXPORT, without Highway's process-wide
+// choice: tables of several targets can be bound side by side.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/kernel_table.h"
+#include "hwy/targets.h"
+
+namespace pagekv::inline v0::internal {
+
+using BindKernels = void(KernelTable&);
+
+template <std::size_t kEntries>
+void bind_kernels(BindKernels* const (&exported)[kEntries], KernelTable& table) {
+  if constexpr (kEntries == 1) {  // a build with a single target
+    exported[0](table);
+  } else {
+    hwy::ChosenTarget chosen;  // ours, not the one of GetChosenTarget()
+    chosen.Update(table.target);
+    exported[chosen.GetIndex()](table);
+  }
+}
+
+// Each fills its part of the table for table.target, which must be compiled in.
+void bind_convert(KernelTable& table);
+void bind_score(KernelTable& table);
+void bind_values(KernelTable& table);
+void bind_softmax(KernelTable& table);
+
+}  // namespace pagekv::inline v0::internal

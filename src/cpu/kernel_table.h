@@ -1,0 +1,108 @@
+// KernelTable: every vectorised piece of the CPU device for one instruction set.
+//
+// The loop nests around these pieces are plain C++ and hold a `const KernelTable*`, so devices with
+// different targets live side by side. Kernels have no state and are safe on any thread. All sizes
+// are elements unless named otherwise; every dim is a multiple of 8.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/softmax_state.h"
+#include "cpu/constants.h"
+#include "pagekv/dtype.h"
+
+namespace pagekv::inline v0::internal {
+
+inline constexpr std::size_t kDTypes = 3;
+constexpr std::size_t dtype_index(DType type) {
+  return static_cast<std::size_t>(type);
+}
+
+// What may be read of one span of one KV head: tokens [begin, end) counted from the span's start,
+// which tiles [first_tile, end_tile) hold.
+struct SpanTiles {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first_tile = 0;
+  std::int64_t end_tile = 0;
+  std::array<const std::byte*, kSpanTiles> k{};  // in key_tile16 form, all 16 tokens readable
+  std::array<const std::byte*, kSpanTiles> v{};  // row 0 of the tile, row-major
+  // Keys of the span that will be read next, or null: worth prefetching.
+  std::array<const std::byte*, kSpanTiles> next_k{};
+};
+
+struct LogitMap {
+  float scale = 1.0f;
+  float softcap = 0.0f;        // 0: none
+  bool round_to_bf16 = false;  // Arithmetic::fast
+};
+
+struct KernelTable {
+  const char* name = nullptr;
+  std::int64_t target = 0;  // Highway's bit
+
+  // `count` elements (a multiple of 8), rounded to nearest even. Returns whether all stored
+  // elements are finite. Equal bytes on every target. [from][to]
+  using Convert = bool(const void* from, void* to, std::int64_t count);
+  std::array<std::array<Convert*, kDTypes>, kDTypes> convert{};
+
+  // ---- Few queries: straight from the pages.
+
+  // logits[query][token] = dot(q, k) for all tokens of the span's tiles. Queries come packed:
+  // [block][key_dim][narrow_queries]. [key type]
+  using ScoreNarrow = void(const SpanTiles& span, std::int64_t key_dim,
+                           std::int64_t value_row_bytes, const float* packed_q,
+                           std::int64_t queries, float* logits);
+  std::array<ScoreNarrow*, kDTypes> score_narrow{};
+  std::int64_t narrow_queries = 0;
+
+  // out[query][dim] = sum over t in [span.begin, span.end) of p[query][t] * v[t][dim]. [value type]
+  using AddValuesNarrow = void(const SpanTiles& span, std::int64_t value_dim,
+                               std::int64_t key_row_bytes, const float* p, std::int64_t queries,
+                               float* out);
+  std::array<AddValuesNarrow*, kDTypes> add_values_narrow{};
+
+  // ---- Many queries: the span is widened to f32 once.
+
+  // A key tile to [key_dim][16] floats. [key type]
+  using WidenKeys = void(const std::byte* tile, std::int64_t key_dim, float* out);
+  std::array<WidenKeys*, kDTypes> widen_keys{};
+  // The span's value rows to [panel][token][panel width] floats, panels of panel_dims dims (the
+  // last may be narrower). [value type]
+  using WidenValues = void(const SpanTiles& span, std::int64_t value_dim, float* panels);
+  std::array<WidenValues*, kDTypes> widen_values{};
+
+  // logits[query][token] for wide_queries queries and the wide_tiles tiles at `tiles`
+  // ([tile][key_dim][16]); logits points at the first of these tokens.
+  using ScoreWide = void(const float* tiles, std::int64_t key_dim, const float* packed_q,
+                         float* logits);
+  ScoreWide* score_wide = nullptr;
+  std::int64_t wide_queries = 0;
+  std::int64_t wide_tiles = 0;
+
+  // out[query][dim of the panel] for wide_values queries; rows of `out` are value_dim apart.
+  using AddValuesWide = void(const float* panel, std::int64_t width, std::int64_t begin,
+                             std::int64_t end, const float* p, std::int64_t value_dim, float* out);
+  AddValuesWide* add_values_wide = nullptr;
+  std::int64_t wide_values = 0;  // divides wide_queries
+  std::int64_t panel_dims = 0;
+
+  // ---- The softmax of a row.
+
+  // Turns one span's dot products in place into p = exp(logit - max) for tokens [begin, end) and 0
+  // elsewhere; returns the max and the sum of p.
+  using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
+                               const LogitMap& map);
+  Softmax* softmax = nullptr;
+  // left = fold(left, right) for states with `dims` output values each.
+  using Fold = void(SoftmaxState& left, float* left_out, const SoftmaxState& right,
+                    const float* right_out, std::int64_t dims);
+  Fold* fold = nullptr;
+  // values[i] /= divisor
+  using Divide = void(float* values, float divisor, std::int64_t count);
+  Divide* divide = nullptr;
+};
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,168 @@
+// Scores: dot products of queries with the keys of a tile, 16 tokens in vector lanes.
+//
+// The one arithmetic, whichever function runs: a token's even dims are summed in ascending order in
+// one chain, its odd dims in another, and the two are added at the end. A token's score thus
+// depends on its own lane only.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/dispatch.h"
+#include "cpu/kernel_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/score.cc"
+#include "hwy/foreach_target.h"
+// foreach_target.h must come first.
+#include "cpu/vector-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagekv::inline v0::internal::HWY_NAMESPACE {
+
+// Two chains per query in registers: 16 of 32 with AVX-512, 8 of 16 elsewhere.
+inline constexpr int kNarrowQueries = kLanes == 16 ? 8 : 4;
+// Two vectors of tokens per query and one chain at a time: 24 of 32 registers, or 12 of 16.
+inline constexpr int kWideBlock = kLanes == 16 ? 12 : 6;
+inline constexpr std::int64_t kWideTokens = 2 * kLanes < kTileTokens ? kTileTokens : 2 * kLanes;
+
+inline constexpr std::int64_t kLineBytes = 64;
+
+// `ahead`: a value tile of `ahead_lines` cache lines to ask for meanwhile, one line per step, so
+// that the requests are spread over the arithmetic.
+template <DType kType, int kQueries>
+void score_tile(const std::byte* tile, std::int64_t key_dim, const float* packed_q,
+                const std::byte* ahead, std::int64_t ahead_lines, float* logits) {
+  const FloatTag d;
+  for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+    FloatVec even[kQueries];
+    FloatVec odd[kQueries];
+    HWY_UNROLL(8)
+    for (int i = 0; i < kQueries; ++i) even[i] = odd[i] = hn::Zero(d);
+    for (std::int64_t pair = 0; pair < key_dim / 2; ++pair) {
+      if (pair < ahead_lines) __builtin_prefetch(ahead + pair * kLineBytes, 0, 2);
+      const DimPair k = load_key_pair<kType>(tile, pair, lane);
+      const float* q = packed_q + 2 * pair * kNarrowQueries;
+      HWY_UNROLL(8)
+      for (int i = 0; i < kQueries; ++i) {
+        even[i] = hn::MulAdd(hn::Set(d, q[i]), k.even, even[i]);
+        odd[i] = hn::MulAdd(hn::Set(d, q[kNarrowQueries + i]), k.odd, odd[i]);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int i = 0; i < kQueries; ++i) {
+      hn::StoreU(hn::Add(even[i], odd[i]), d, logits + i * kSpanTokens + lane);
+    }
+    ahead_lines = 0;
+  }
+}
+
+// The function for `queries` of 1 to kNarrowQueries, without a switch in the loop over tiles.
+template <DType kType, int kQueries = kNarrowQueries>
+HWY_INLINE auto pick_score_tile(std::int64_t queries) -> decltype(&score_tile<kType, 1>) {
+  if constexpr (kQueries == 1) {
+    return score_tile<kType, 1>;
+  } else {
+    return queries >= kQueries ? score_tile<kType, kQueries>
+                               : pick_score_tile<kType, kQueries - 1>(queries);
+  }
+}
+
+template <DType kType>
+void score_narrow(const SpanTiles& span, std::int64_t key_dim, std::int64_t value_row_bytes,
+                  const float* packed_q, std::int64_t queries, float* logits) {
+  const std::int64_t value_lines = value_row_bytes * kTileTokens / kLineBytes;
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const auto at = static_cast<std::size_t>(tile);
+    // A value tile that ends inside the readable range only partly is still within its page.
+    std::int64_t ahead_lines = value_lines;
+    for (std::int64_t first = 0; first < queries; first += kNarrowQueries) {
+      pick_score_tile<kType>(queries - first)(span.k[at], key_dim, packed_q + first * key_dim,
+                                              span.v[at], ahead_lines,
+                                              logits + first * kSpanTokens + tile * kTileTokens);
+      ahead_lines = 0;
+    }
+  }
+}
+
+template <DType kType>
+void widen_keys(const std::byte* tile, std::int64_t key_dim, float* out) {
+  const FloatTag d;
+  for (std::int64_t pair = 0; pair < key_dim / 2; ++pair) {
+    float* dims = out + 2 * pair * kTileTokens;
+    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+      const DimPair k = load_key_pair<kType>(tile, pair, lane);
+      hn::StoreU(k.even, d, dims + lane);
+      hn::StoreU(k.odd, d, dims + kTileTokens + lane);
+    }
+  }
+}
+
+// One chain (`first_dim` 0: even, 1: odd) of kWideBlock queries for 2 * kLanes tokens. `low` and
+// `high`: [key_dim][16] floats, of one tile or of two neighbours.
+template <bool kOdd>
+HWY_INLINE void score_chain(const float* low, const float* high, std::int64_t key_dim,
+                            const float* packed_q, float* logits) {
+  const FloatTag d;
+  FloatVec sums[2 * kWideBlock];
+  HWY_UNROLL(24)
+  for (int i = 0; i < 2 * kWideBlock; ++i) sums[i] = hn::Zero(d);
+  for (std::int64_t dim = kOdd ? 1 : 0; dim < key_dim; dim += 2) {
+    const FloatVec k_low = hn::LoadU(d, low + dim * kTileTokens);
+    const FloatVec k_high = hn::LoadU(d, high + dim * kTileTokens);
+    const float* q = packed_q + dim * kWideBlock;
+    HWY_UNROLL(12)
+    for (int i = 0; i < kWideBlock; ++i) {
+      const FloatVec q_dim = hn::Set(d, q[i]);
+      sums[2 * i] = hn::MulAdd(q_dim, k_low, sums[2 * i]);
+      sums[2 * i + 1] = hn::MulAdd(q_dim, k_high, sums[2 * i + 1]);
+    }
+  }
+  HWY_UNROLL(12)
+  for (int i = 0; i < kWideBlock; ++i) {
+    float* row = logits + i * kSpanTokens;
+    if constexpr (kOdd) {
+      sums[2 * i] = hn::Add(hn::LoadU(d, row), sums[2 * i]);
+      sums[2 * i + 1] = hn::Add(hn::LoadU(d, row + kLanes), sums[2 * i + 1]);
+    }
+    hn::StoreU(sums[2 * i], d, row);
+    hn::StoreU(sums[2 * i + 1], d, row + kLanes);
+  }
+}
+
+void score_wide(const float* tiles, std::int64_t key_dim, const float* packed_q, float* logits) {
+  for (std::int64_t token = 0; token < kWideTokens; token += 2 * kLanes) {
+    const auto lanes_at = [&](std::int64_t t) {
+      return tiles + t / kTileTokens * kTileTokens * key_dim + t % kTileTokens;
+    };
+    const float* low = lanes_at(token);
+    const float* high = lanes_at(token + kLanes);
+    score_chain<false>(low, high, key_dim, packed_q, logits + token);
+    score_chain<true>(low, high, key_dim, packed_q, logits + token);
+  }
+}
+
+void export_score(KernelTable& table) {
+  table.score_narrow = {score_narrow<DType::f32>, score_narrow<DType::f16>,
+                        score_narrow<DType::bf16>};
+  table.narrow_queries = kNarrowQueries;
+  table.widen_keys = {widen_keys<DType::f32>, widen_keys<DType::f16>, widen_keys<DType::bf16>};
+  table.score_wide = score_wide;
+  table.wide_queries = kWideBlock;
+  table.wide_tiles = kWideTokens / kTileTokens;
+}
+
+}  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagekv::inline v0::internal {
+
+HWY_EXPORT(export_score);
+
+void bind_score(KernelTable& table) {
+  bind_kernels(HWY_DISPATCH_TABLE(export_score), table);
+}
+
+}  // namespace pagekv::inline v0::internal
+#endif

@@ -1,0 +1,50 @@
+#include "cpu/targets.h"
+
+#include "cpu/dispatch.h"
+#include "hwy/targets.h"
+#include "pagekv/device.h"
+
+namespace pagekv::inline v0 {
+namespace internal {
+
+namespace {
+
+std::vector<KernelTable> make_kernel_tables() {
+  std::vector<KernelTable> tables;
+  // Lower bits are better targets, and the list is ascending.
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    KernelTable table;
+    table.name = hwy::TargetName(target);
+    table.target = target;
+    bind_convert(table);
+    bind_score(table);
+    bind_values(table);
+    bind_softmax(table);
+    tables.push_back(table);
+  }
+  return tables;
+}
+
+}  // namespace
+
+const std::vector<KernelTable>& kernel_tables() {
+  static const std::vector<KernelTable> tables = make_kernel_tables();
+  return tables;
+}
+
+const KernelTable* find_kernel_table(std::string_view name) {
+  for (const KernelTable& table : kernel_tables()) {
+    if (name.empty() || name == table.name) return &table;
+  }
+  return nullptr;
+}
+
+}  // namespace internal
+
+std::vector<std::string> cpu_targets() {
+  std::vector<std::string> names;
+  for (const internal::KernelTable& table : internal::kernel_tables()) names.push_back(table.name);
+  return names;
+}
+
+}  // namespace pagekv::inline v0

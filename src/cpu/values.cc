@@ -1,0 +1,180 @@
+// Values: weighted sums of value rows, dims in vector lanes.
+//
+// The one arithmetic, whichever function runs: out[dim] starts at 0 and takes p[t] * v[t][dim] for
+// ascending t within a span. A masked token has p = 0 and changes at most the sign of a zero, which
+// fold() clears.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/dispatch.h"
+#include "cpu/kernel_table.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/values.cc"
+#include "hwy/foreach_target.h"
+// foreach_target.h must come first.
+#include "cpu/vector-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagekv::inline v0::internal::HWY_NAMESPACE {
+
+// Vectors of dims and queries held in registers: 4 x 4 (narrow) or 4 x 6 (wide) of 32 with AVX-512,
+// 2 x 4 or 2 x 6 of 16 elsewhere.
+inline constexpr int kVectors = kLanes == 16 ? 4 : 2;
+inline constexpr int kNarrowBlock = 4;
+inline constexpr int kWideValues = 6;
+inline constexpr std::int64_t kPanelDims = kVectors * kLanes < 8 ? 8 : kVectors * kLanes;
+
+// Value rows [begin, end) of `stride` elements each; p and out of the queries are kSpanTokens and
+// out_stride apart.
+struct ValueRows {
+  const std::byte* data;
+  std::int64_t stride;
+  std::int64_t begin;
+  std::int64_t end;
+  const float* p;
+  float* out;
+  std::int64_t out_stride;
+};
+
+// Adds dims [dim, dim + kCount * Lanes(d)) of all rows to the queries' sums.
+template <DType kType, int kQueries, int kCount, class D>
+HWY_INLINE void add_block(D d, const ValueRows& rows, std::int64_t dim, bool from_zero) {
+  using V = hn::Vec<D>;
+  constexpr std::int64_t kWidth = static_cast<std::int64_t>(hn::MaxLanes(D()));
+  V sums[kQueries][kCount];
+  HWY_UNROLL(6)
+  for (int i = 0; i < kQueries; ++i) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kCount; ++j) {
+      sums[i][j] =
+          from_zero ? hn::Zero(d) : hn::LoadU(d, rows.out + i * rows.out_stride + dim + j * kWidth);
+    }
+  }
+  for (std::int64_t t = rows.begin; t < rows.end; ++t) {
+    V v[kCount];
+    HWY_UNROLL(4)
+    for (int j = 0; j < kCount; ++j) {
+      v[j] = load_f32<kType>(d, rows.data, t * rows.stride + dim + j * kWidth);
+    }
+    HWY_UNROLL(6)
+    for (int i = 0; i < kQueries; ++i) {
+      const V p = hn::Set(d, rows.p[i * kSpanTokens + t]);
+      HWY_UNROLL(4)
+      for (int j = 0; j < kCount; ++j) sums[i][j] = hn::MulAdd(p, v[j], sums[i][j]);
+    }
+  }
+  HWY_UNROLL(6)
+  for (int i = 0; i < kQueries; ++i) {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kCount; ++j) {
+      hn::StoreU(sums[i][j], d, rows.out + i * rows.out_stride + dim + j * kWidth);
+    }
+  }
+}
+
+template <DType kType, int kQueries>
+void add_rows(const ValueRows& rows, std::int64_t dims, bool from_zero) {
+  const FloatTag d;
+  std::int64_t dim = 0;
+  for (; dim + kVectors * kLanes <= dims; dim += kVectors * kLanes) {
+    add_block<kType, kQueries, kVectors>(d, rows, dim, from_zero);
+  }
+  for (; dim + kLanes <= dims; dim += kLanes) {
+    add_block<kType, kQueries, 1>(d, rows, dim, from_zero);
+  }
+  if (dim < dims) add_block<kType, kQueries, 1>(TailTag(), rows, dim, from_zero);
+}
+
+template <DType kType>
+HWY_INLINE auto pick_add_rows(std::int64_t queries) -> decltype(&add_rows<kType, 1>) {
+  static_assert(kNarrowBlock == 4);
+  switch (queries) {
+    case 1: return add_rows<kType, 1>;
+    case 2: return add_rows<kType, 2>;
+    case 3: return add_rows<kType, 3>;
+    default: return add_rows<kType, 4>;
+  }
+}
+
+template <DType kType>
+void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, std::int64_t key_row_bytes,
+                       const float* p, std::int64_t queries, float* out) {
+  constexpr std::int64_t kLineBytes = 64;
+  const std::int64_t key_tile_bytes = key_row_bytes * kTileTokens;
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const auto at = static_cast<std::size_t>(tile);
+    if (span.next_k[at] != nullptr) {
+      for (std::int64_t byte = 0; byte < key_tile_bytes; byte += kLineBytes) {
+        __builtin_prefetch(span.next_k[at] + byte, 0, 2);
+      }
+    }
+    const std::int64_t start = tile * kTileTokens;
+    for (std::int64_t first = 0; first < queries; first += kNarrowBlock) {
+      const ValueRows rows{.data = span.v[at],
+                           .stride = value_dim,
+                           .begin = std::max<std::int64_t>(span.begin - start, 0),
+                           .end = std::min(span.end - start, kTileTokens),
+                           .p = p + first * kSpanTokens + start,
+                           .out = out + first * value_dim,
+                           .out_stride = value_dim};
+      pick_add_rows<kType>(queries - first)(rows, value_dim, tile == span.first_tile);
+    }
+  }
+}
+
+template <DType kType>
+void widen_values(const SpanTiles& span, std::int64_t value_dim, float* panels) {
+  const TailTag d;
+  constexpr std::int64_t kWidth = static_cast<std::int64_t>(hn::MaxLanes(TailTag()));
+  for (std::int64_t first = 0; first < value_dim; first += kPanelDims) {
+    const std::int64_t width = std::min(kPanelDims, value_dim - first);
+    for (std::int64_t t = span.begin; t < span.end; ++t) {
+      const std::byte* tile = span.v[static_cast<std::size_t>(t / kTileTokens)];
+      const std::int64_t row = t % kTileTokens * value_dim + first;
+      float* to = panels + first * kSpanTokens + t * width;
+      for (std::int64_t dim = 0; dim < width; dim += kWidth) {
+        hn::StoreU(load_f32<kType>(d, tile, row + dim), d, to + dim);
+      }
+    }
+  }
+}
+
+void add_values_wide(const float* panel, std::int64_t width, std::int64_t begin, std::int64_t end,
+                     const float* p, std::int64_t value_dim, float* out) {
+  const ValueRows rows{.data = reinterpret_cast<const std::byte*>(panel),
+                       .stride = width,
+                       .begin = begin,
+                       .end = end,
+                       .p = p,
+                       .out = out,
+                       .out_stride = value_dim};
+  add_rows<DType::f32, kWideValues>(rows, width, true);
+}
+
+void export_values(KernelTable& table) {
+  table.add_values_narrow = {add_values_narrow<DType::f32>, add_values_narrow<DType::f16>,
+                             add_values_narrow<DType::bf16>};
+  table.widen_values = {widen_values<DType::f32>, widen_values<DType::f16>,
+                        widen_values<DType::bf16>};
+  table.add_values_wide = add_values_wide;
+  table.wide_values = kWideValues;
+  table.panel_dims = kPanelDims;
+}
+
+}  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagekv::inline v0::internal {
+
+HWY_EXPORT(export_values);
+
+void bind_values(KernelTable& table) {
+  bind_kernels(HWY_DISPATCH_TABLE(export_values), table);
+}
+
+}  // namespace pagekv::inline v0::internal
+#endif

@@ -1,0 +1,79 @@
+// What the kernel files share, compiled once per target: lane counts and loads that widen to f32.
+
+// Per-target include guard, as Highway's own headers have it.
+#if defined(PAGEKV_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEKV_CPU_VECTOR_INL_H_
+#undef PAGEKV_CPU_VECTOR_INL_H_
+#else
+#define PAGEKV_CPU_VECTOR_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "pagekv/dtype.h"
+#include "pagekv/layout.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagekv::inline v0::internal::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// At most one tile of f32 lanes: 16 on AVX-512, 8 on AVX2, 4 on 128-bit targets, 1 on the scalar
+// one.
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
+// Every dim is a multiple of 8, not of 16: what is left of a row fits vectors of this tag.
+using TailTag = hn::CappedTag<float, 8>;
+
+// Lanes(d) elements of type `kType` at `data[index]`, as f32. Exact.
+template <DType kType, class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* data, std::int64_t index) {
+  if constexpr (kType == DType::f32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(data) + index);
+  } else if constexpr (kType == DType::bf16) {
+    const hn::Rebind<std::uint16_t, D> d16;
+    const hn::Rebind<std::uint32_t, D> d32;
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(data) + index);
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, bits)));
+  } else {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(data) + index));
+  }
+}
+
+struct DimPair {
+  FloatVec even;
+  FloatVec odd;
+};
+
+// Dims 2 * pair and 2 * pair + 1 of kLanes tokens from `lane` on, of a key tile in key_tile16 form.
+template <DType kType>
+HWY_INLINE DimPair load_key_pair(const std::byte* tile, std::int64_t pair, std::int64_t lane) {
+  const FloatTag d;
+  if constexpr (kType == DType::f32) {
+    const float* units = reinterpret_cast<const float*>(tile) + 2 * pair * kTileTokens + lane;
+    return {hn::LoadU(d, units), hn::LoadU(d, units + kTileTokens)};
+  } else {
+    const hn::RebindToUnsigned<FloatTag> d32;
+    const auto units =
+        hn::LoadU(d32, reinterpret_cast<const std::uint32_t*>(tile) + pair * kTileTokens + lane);
+    if constexpr (kType == DType::bf16) {
+      const auto high_half = hn::Set(d32, 0xffff0000u);
+      return {hn::BitCast(d, hn::ShiftLeft<16>(units)), hn::BitCast(d, hn::And(units, high_half))};
+    } else {
+      const hn::Rebind<std::uint16_t, FloatTag> d16;
+      const hn::Rebind<hwy::float16_t, FloatTag> df16;
+      const auto even = hn::BitCast(df16, hn::TruncateTo(d16, units));
+      const auto odd = hn::BitCast(df16, hn::TruncateTo(d16, hn::ShiftRight<16>(units)));
+      return {hn::PromoteTo(d, even), hn::PromoteTo(d, odd)};
+    }
+  }
+}
+
+}  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
