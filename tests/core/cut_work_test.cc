@@ -40,7 +40,9 @@ void expect_exact_cover(const PlanState& plan) {
       }
       if (item.partial >= 0) ++slots.at(static_cast<std::size_t>(item.partial + row));
     }
-    if (item.partial >= 0) ASSERT_EQ(item.chunks, 1);
+    if (item.partial >= 0) {
+      ASSERT_EQ(item.chunks, 1);
+    }
   }
   for (std::size_t index = 0; index < plan.sequences.size(); ++index) {
     for (std::int64_t row = 0; row < plan.sequences[index].rows; ++row) {
@@ -67,7 +69,9 @@ TEST(CutWork, CoversEveryVisibleTokenOnce) {
     const int threads = 1 + static_cast<int>(random() % 8);
     cut_work(plan, kCut, threads, 1 + static_cast<int>(random() % 8));
     expect_exact_cover(plan);
-    if (threads == 1) EXPECT_TRUE(plan.merges.empty());
+    if (threads == 1) {
+      EXPECT_TRUE(plan.merges.empty());
+    }
   }
 }
 

@@ -275,8 +275,12 @@ TEST_P(HistoryTest, GathersWhatANaiveModelHolds) {
   SCOPED_TRACE(seed);
   History history(GetParam(), seed);
   history.run();
-  if (GetParam().cap_pages < 20) EXPECT_GT(history.refusals(), 0);
-  if (GetParam().windows.back() > 0) EXPECT_GT(history.lost_windows(), 0);
+  if (GetParam().cap_pages < 20) {
+    EXPECT_GT(history.refusals(), 0);
+  }
+  if (GetParam().windows.back() > 0) {
+    EXPECT_GT(history.lost_windows(), 0);
+  }
 }
 
 constexpr auto kTiled = TileArrangement::key_tile16;
@@ -294,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
             "windows_row_major", "bf16", {40, 0, 7}, 48, 0, kLayerMajor, kRowMajor, 1000, 10000},
         Setting{"few_pages", "bf16", {0}, 16, 0, kPageMajor, kTiled, 9, 20000},
         Setting{"few_pages_windows", "f32", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, 20000}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace
 }  // namespace pagekv::testing

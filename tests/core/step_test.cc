@@ -24,7 +24,9 @@ class StepTest : public ::testing::Test {
   Store& store() { return tokens_.store(); }
   Sequence sequence(const Tokens& tokens = {}) {
     Sequence made = *store().create_sequence();
-    if (!tokens.empty()) EXPECT_TRUE(tokens_.append(made, tokens));
+    if (!tokens.empty()) {
+      EXPECT_TRUE(tokens_.append(made, tokens));
+    }
     return made;
   }
   Result<Step> reserve(std::vector<Append> appends) { return store().reserve(appends); }

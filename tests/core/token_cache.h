@@ -4,6 +4,8 @@
 // hold can be compared with a plain list of tokens: the naive model of the store tests.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <vector>
 
