@@ -104,7 +104,9 @@ double seconds(const F& function) {
 }
 
 // OpenBLAS's threads go on spinning for a while after a product; nobody measures beside them.
-void let_threads_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
+void let_threads_sleep() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+}
 
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());

@@ -1,0 +1,40 @@
+// What every benchmark here shares: the clock, order statistics, the read probe, the machine line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pagekv/executor.h"
+
+namespace pagekv::bench {
+
+// Seconds that `function` takes.
+double seconds_of(void (*function)(void*), void* context);
+template <typename F>
+double seconds(F&& function) {
+  return seconds_of([](void* context) { (*static_cast<F*>(context))(); }, &function);
+}
+
+// The q-quantile of `values`, 0 <= q <= 1; the nearest of them, no interpolation.
+double quantile(std::vector<double> values, double q);
+
+// "0.93 (0.91-0.95)": the median and the quartiles.
+std::string spread(const std::vector<double>& values);
+
+// Memory for the read probe, larger than any cache; `bytes` of it are read per call, by all threads
+// of the executor, each a run of its own at a time.
+class ReadProbe {
+ public:
+  explicit ReadProbe(std::int64_t bytes);
+  double bytes_per_second(Executor& executor);  // of one pass
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+// Processor, processors, threads and the like, for the head of a report.
+std::string machine_line();
+
+}  // namespace pagekv::bench
