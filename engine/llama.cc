@@ -10,52 +10,25 @@
 namespace pagekv::inline v0::engine {
 namespace {
 
-std::int64_t weight_count(const PackedMatrix& matrix) {
-  return matrix.outputs() * matrix.inner();
-}
-
 class LlamaModel final : public Model {
  public:
   LlamaModel(LlamaConfig config, LlamaWeights weights, std::int64_t positions)
       : config_(std::move(config)),
         weights_(std::move(weights)),
-        rope_(config_.rope_pairs, config_.rope_dim, positions, config_.rope_base) {
-    info_.architecture = "llama";
-    info_.name = config_.name;
-    info_.layers = static_cast<int>(config_.layers.size());
-    info_.dim = config_.dim;
-    info_.hidden = config_.hidden;
-    info_.query_heads = config_.query_heads;
-    info_.kv_heads = config_.kv_heads;
-    info_.head_dim = config_.head_dim;
-    info_.vocabulary = config_.vocabulary;
-    info_.context_tokens = config_.context_tokens;
-    count(weights_.embedding);
-    if (!config_.tied_output) count(weights_.output);
-    count_vector(weights_.output_norm);
+        rope_(config_.rope_pairs, config_.rope_dim, positions, config_.rope_base),
+        info_(llama_info(config_)) {
+    info_.weight_bytes = weights_.embedding.bytes();
+    if (!config_.tied_output) info_.weight_bytes += weights_.output.bytes();
     for (const LlamaLayer& layer : weights_.layers) {
-      count(layer.qkv);
-      count(layer.attention_output);
-      count(layer.gate_up);
-      count(layer.down);
-      count_vector(layer.attention_norm);
-      count_vector(layer.feed_forward_norm);
+      info_.weight_bytes += layer.qkv.bytes() + layer.attention_output.bytes() +
+                            layer.gate_up.bytes() + layer.down.bytes();
     }
   }
 
   const ModelInfo& info() const override { return info_; }
 
   std::vector<LayerSpec> cache_layers(Format format) const override {
-    std::vector<LayerSpec> layers;
-    for (const LlamaLayerConfig& layer : config_.layers) {
-      layers.push_back({.kv_heads = config_.kv_heads,
-                        .key_dim = config_.head_dim,
-                        .value_dim = config_.head_dim,
-                        .format = format,
-                        .window_tokens = layer.window_tokens,
-                        .donor = layer.donor});
-    }
-    return layers;
+    return llama_cache_layers(config_, format);
   }
 
   Result<std::unique_ptr<Runner>> make_runner(const Store& store,
@@ -66,15 +39,6 @@ class LlamaModel final : public Model {
   const RopeTable& rope() const { return rope_; }
 
  private:
-  void count(const PackedMatrix& matrix) {
-    info_.parameters += weight_count(matrix);
-    info_.weight_bytes += matrix.bytes();
-  }
-  void count_vector(const std::vector<float>& values) {
-    info_.parameters += static_cast<std::int64_t>(values.size());
-    info_.weight_bytes += static_cast<std::int64_t>(values.size() * sizeof(float));
-  }
-
   LlamaConfig config_;
   LlamaWeights weights_;
   RopeTable rope_;
@@ -305,6 +269,10 @@ Result<std::unique_ptr<Model>> make_llama(LlamaConfig config, const TensorLookup
                                           const LoadOptions& options) {
   if (Status status = check_llama_config(config); !status) {
     return tl::unexpected<Error>(status.error());
+  }
+  if (options.context_tokens > config.context_tokens || options.context_tokens < 0) {
+    return fail(ErrorCode::invalid_argument, "a context of {0} tokens; the model has {1}",
+                {options.context_tokens, config.context_tokens});
   }
   Result<LlamaWeights> weights = load_llama_weights(config, lookup, options);
   if (!weights) return tl::unexpected<Error>(weights.error());

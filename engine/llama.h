@@ -68,6 +68,12 @@ Result<LlamaConfig> read_llama_config(const GgufFile& file);
 // Refuses what the engine cannot compute. Errors: corrupt_file naming the value.
 Status check_llama_config(const LlamaConfig& config);
 
+ModelInfo llama_info(const LlamaConfig& config);
+std::vector<LayerSpec> llama_cache_layers(const LlamaConfig& config, Format format);
+Result<ModelOutline> outline_llama(const GgufFile& file);
+
+// Weights in all, a matrix that serves twice counted once.
+std::int64_t count_llama_weights(const LlamaConfig& config);
 Result<LlamaWeights> load_llama_weights(const LlamaConfig& config, const TensorLookup& lookup,
                                         const LoadOptions& options);
 

@@ -142,4 +142,42 @@ Status check_llama_config(const LlamaConfig& config) {
   return {};
 }
 
+ModelInfo llama_info(const LlamaConfig& config) {
+  ModelInfo info;
+  info.architecture = "llama";
+  info.name = config.name;
+  info.layers = static_cast<int>(config.layers.size());
+  info.dim = config.dim;
+  info.hidden = config.hidden;
+  info.query_heads = config.query_heads;
+  info.kv_heads = config.kv_heads;
+  info.head_dim = config.head_dim;
+  info.vocabulary = config.vocabulary;
+  info.context_tokens = config.context_tokens;
+  info.parameters = count_llama_weights(config);
+  return info;
+}
+
+std::vector<LayerSpec> llama_cache_layers(const LlamaConfig& config, Format format) {
+  std::vector<LayerSpec> layers;
+  for (const LlamaLayerConfig& layer : config.layers) {
+    layers.push_back({.kv_heads = config.kv_heads,
+                      .key_dim = config.head_dim,
+                      .value_dim = config.head_dim,
+                      .format = format,
+                      .window_tokens = layer.window_tokens,
+                      .donor = layer.donor});
+  }
+  return layers;
+}
+
+Result<ModelOutline> outline_llama(const GgufFile& file) {
+  const Result<LlamaConfig> config = read_llama_config(file);
+  if (!config) return tl::unexpected<Error>(config.error());
+  if (Status status = check_llama_config(*config); !status) {
+    return tl::unexpected<Error>(status.error());
+  }
+  return ModelOutline{llama_info(*config), llama_cache_layers(*config, Format())};
+}
+
 }  // namespace pagekv::inline v0::engine

@@ -6,17 +6,6 @@
 namespace pagekv::inline v0::engine {
 namespace {
 
-std::int64_t count_weights(const LlamaConfig& config) {
-  const std::int64_t dim = config.dim;
-  const std::int64_t q = std::int64_t{config.query_heads} * config.head_dim;
-  const std::int64_t kv = std::int64_t{config.kv_heads} * config.head_dim;
-  std::int64_t total = dim + (config.tied_output ? 1 : 2) * config.vocabulary * dim;
-  for (const LlamaLayerConfig& layer : config.layers) {
-    total += 2 * dim + 2 * q * dim + (layer.donor < 0 ? 2 * kv * dim : 0) + 3 * dim * config.hidden;
-  }
-  return total;
-}
-
 // Moves a result's value into place; keeps the first error.
 template <typename T>
 void take(Result<T> result, T& target, Status& status) {
@@ -61,9 +50,20 @@ Status load_layer(const LlamaConfig& config, int index, WeightLoader& loader, Ll
 
 }  // namespace
 
+std::int64_t count_llama_weights(const LlamaConfig& config) {
+  const std::int64_t dim = config.dim;
+  const std::int64_t q = std::int64_t{config.query_heads} * config.head_dim;
+  const std::int64_t kv = std::int64_t{config.kv_heads} * config.head_dim;
+  std::int64_t total = dim + (config.tied_output ? 1 : 2) * config.vocabulary * dim;
+  for (const LlamaLayerConfig& layer : config.layers) {
+    total += 2 * dim + 2 * q * dim + (layer.donor < 0 ? 2 * kv * dim : 0) + 3 * dim * config.hidden;
+  }
+  return total;
+}
+
 Result<LlamaWeights> load_llama_weights(const LlamaConfig& config, const TensorLookup& lookup,
                                         const LoadOptions& options) {
-  WeightLoader loader(lookup, options, count_weights(config));
+  WeightLoader loader(lookup, options, count_llama_weights(config));
   LlamaWeights weights;
   Status status;
   take(loader.matrix({{"token_embd.weight", config.vocabulary}}, config.dim), weights.embedding,

@@ -38,7 +38,7 @@ struct ModelInfo {
   int vocabulary = 0;
   std::int64_t context_tokens = 0;  // longest sequence the model was trained for
   std::int64_t parameters = 0;      // weights, a matrix that serves twice counted once
-  std::int64_t weight_bytes = 0;    // as they lie in memory
+  std::int64_t weight_bytes = 0;    // of the matrices, as they lie in memory
 };
 
 // The rows of one forward pass: step.rows() tokens, packed by sequence as the step has them.
@@ -84,8 +84,17 @@ struct LoadOptions {
 // format offer to the architectures. Errors: those of GgufFile::readable_tensor().
 using TensorLookup = std::function<Result<TensorView>(std::string_view name)>;
 
+// What can be known of a model without reading its weights.
+struct ModelOutline {
+  ModelInfo info;                       // weight_bytes is 0: it depends on how they are loaded
+  std::vector<LayerSpec> cache_layers;  // with the default format
+};
+// Errors: those of load_model() that concern metadata.
+Result<ModelOutline> outline_model(const GgufFile& file);
+
 // Errors: unsupported (an architecture, a tensor type or an option of the file that is not known
-// here, named), corrupt_file (missing metadata or tensors, wrong shapes, named), out_of_memory.
+// here, named), corrupt_file (missing metadata or tensors, wrong shapes, named),
+// invalid_argument (more context_tokens than the model has), out_of_memory.
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const LoadOptions& options = {});
 
 }  // namespace pagekv::inline v0::engine

@@ -1,0 +1,119 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/gguf.h"
+#include "engine/llama.h"
+#include "engine/llama2c.h"
+#include "engine/llama2c_tokenizer.h"
+#include "engine/mapped_file.h"
+
+namespace pagekv::inline v0::engine {
+namespace {
+
+constexpr std::int64_t kDefaultCapBytes = std::int64_t{1} << 30;
+
+Result<ChatTemplate> find_chat_template(const GgufFile& file) {
+  const Result<std::string_view> source = file.string("tokenizer.chat_template");
+  if (!source) return tl::unexpected<Error>(source.error());
+  return ChatTemplate::detect(*source);
+}
+
+Result<OpenModel> open_gguf(const MappedFile& mapped, const OpenOptions& options) {
+  const Result<GgufFile> file = GgufFile::parse(mapped.bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  Result<std::unique_ptr<Model>> model = load_model(*file, options.load);
+  if (!model) return tl::unexpected<Error>(model.error());
+  Result<std::unique_ptr<Tokenizer>> tokenizer = make_tokenizer(*file);
+  if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
+  return OpenModel{std::move(*model), std::move(*tokenizer), find_chat_template(*file)};
+}
+
+LlamaConfig llama_config(const Llama2cModel& file) {
+  LlamaConfig config;
+  config.name = "llama2.c";
+  config.dim = static_cast<int>(file.dim);
+  config.hidden = static_cast<int>(file.hidden_dim);
+  config.query_heads = static_cast<int>(file.heads);
+  config.kv_heads = static_cast<int>(file.kv_heads);
+  config.head_dim = static_cast<int>(file.head_dim());
+  config.vocabulary = static_cast<int>(file.vocabulary_size);
+  config.context_tokens = file.context_tokens;
+  config.rope_dim = config.head_dim;
+  config.tied_output = !file.separate_classifier;
+  config.layers.resize(static_cast<std::size_t>(file.layers));
+  return config;
+}
+
+Result<std::unique_ptr<Tokenizer>> open_llama2c_tokenizer(const std::string& model_path,
+                                                          const OpenOptions& options,
+                                                          std::int64_t vocabulary) {
+  std::string path = options.tokenizer_path;
+  if (path.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(model_path).parent_path();
+    std::error_code ignored;
+    path = (folder / "tok512.bin").string();
+    if (!std::filesystem::exists(path, ignored)) path = (folder / "tokenizer.bin").string();
+  }
+  const Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped) return tl::unexpected<Error>(mapped.error());
+  return Llama2cTokenizer::parse(mapped->bytes(), vocabulary);
+}
+
+Result<OpenModel> open_llama2c(const MappedFile& mapped, const OpenOptions& options) {
+  const Result<Llama2cModel> file = parse_llama2c(mapped.bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  const auto lookup = [&file](std::string_view name) -> Result<TensorView> {
+    if (const TensorView* tensor = file->find_tensor(name)) return *tensor;
+    return fail(ErrorCode::corrupt_file, "tensor {s} is missing", {}, std::string(name));
+  };
+  Result<std::unique_ptr<Model>> model = make_llama(llama_config(*file), lookup, options.load);
+  if (!model) return tl::unexpected<Error>(model.error());
+  Result<std::unique_ptr<Tokenizer>> tokenizer =
+      open_llama2c_tokenizer(mapped.path(), options, file->vocabulary_size);
+  if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
+  return OpenModel{std::move(*model), std::move(*tokenizer),
+                   fail(ErrorCode::unsupported, "llama2.c checkpoints have no chat template")};
+}
+
+}  // namespace
+
+Result<OpenModel> open_model(const std::string& path, const OpenOptions& options) {
+  const Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped) return tl::unexpected<Error>(mapped.error());
+  if (path.ends_with(".bin")) return open_llama2c(*mapped, options);
+  return open_gguf(*mapped, options);
+}
+
+Result<ModelOutline> outline_model(const std::string& path) {
+  const Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped) return tl::unexpected<Error>(mapped.error());
+  if (path.ends_with(".bin")) {
+    const Result<Llama2cModel> file = parse_llama2c(mapped->bytes());
+    if (!file) return tl::unexpected<Error>(file.error());
+    const LlamaConfig config = llama_config(*file);
+    return ModelOutline{llama_info(config), llama_cache_layers(config, Format())};
+  }
+  const Result<GgufFile> file = GgufFile::parse(mapped->bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  return outline_model(*file);
+}
+
+Result<Store> make_model_store(const Model& model, const Device& device,
+                               const StoreSettings& settings) {
+  Result<CacheLayout> layout = CacheLayout::make({.layers = model.cache_layers(settings.format),
+                                                  .page_tokens = settings.page_tokens,
+                                                  .arrangement = device.suggested_arrangement()});
+  if (!layout) return tl::unexpected<Error>(layout.error());
+  const std::int64_t context =
+      settings.context_tokens > 0 ? settings.context_tokens : model.info().context_tokens;
+  const std::int64_t one_sequence = layout->bytes_per_token() * (context + settings.page_tokens);
+  const std::int64_t cap =
+      settings.cap_bytes > 0 ? settings.cap_bytes : std::max(kDefaultCapBytes, one_sequence);
+  return Store::make(std::move(*layout), device,
+                     {.cap_bytes = cap, .max_sequence_tokens = context});
+}
+
+}  // namespace pagekv::inline v0::engine

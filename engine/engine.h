@@ -1,0 +1,48 @@
+// From a file's name to a model that can talk: what the tools and examples start with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/chat.h"
+#include "engine/model.h"
+#include "engine/tokenizer.h"
+#include "pagekv/device.h"
+#include "pagekv/store.h"
+
+namespace pagekv::inline v0::engine {
+
+struct OpenModel {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  Result<ChatTemplate> chat;  // the error says why the model cannot chat
+};
+
+struct OpenOptions {
+  LoadOptions load;
+  // Of a llama2.c checkpoint; empty: tok512.bin or tokenizer.bin in the checkpoint's folder.
+  std::string tokenizer_path;
+};
+
+// Reads a GGUF file, or a llama2.c checkpoint where the name ends in ".bin". The file is not needed
+// afterwards. Errors: io_error, and those of load_model() and make_tokenizer().
+Result<OpenModel> open_model(const std::string& path, const OpenOptions& options = {});
+
+// The same without loading weights. Errors: as open_model().
+Result<ModelOutline> outline_model(const std::string& path);
+
+struct StoreSettings {
+  Format format;
+  std::int64_t page_tokens = kDefaultPageTokens;
+  // Of all pages; 0: 1 GiB, or what one sequence needs where that is more.
+  std::int64_t cap_bytes = 0;
+  std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
+};
+
+// A store with the model's layers, arranged as the device likes. Errors: those of
+// CacheLayout::make() and Store::make().
+Result<Store> make_model_store(const Model& model, const Device& device,
+                               const StoreSettings& settings);
+
+}  // namespace pagekv::inline v0::engine

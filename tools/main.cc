@@ -1,0 +1,32 @@
+// The pagekv command. Parses, then hands over to one file per subcommand.
+#include <CLI/CLI.hpp>
+#include <new>
+
+#include "pagekv/version.h"
+#include "tools/console.h"
+#include "tools/info.h"
+#include "tools/run.h"
+
+int main(int argc, char** argv) {
+  using namespace pagekv_tool;
+  CLI::App app("Paged key/value cache for LLM inference: run a model on it.", "pagekv");
+  app.set_version_flag("--version", std::string("pagekv ") + PAGEKV_VERSION_STRING);
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 done, 1 failed while running, 2 the command line makes no sense.");
+  RunOptions run_options;
+  InfoOptions info_options;
+  const CLI::App* run_command = add_run(app, run_options);
+  add_info(app, info_options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    report_error(error.what());
+    return report_error("try --help", kExitUsage);
+  }
+  try {
+    return run_command->parsed() ? run(run_options) : info(info_options);
+  } catch (const std::bad_alloc&) {
+    return report_error("out of memory");
+  }
+}

@@ -1,0 +1,99 @@
+#include "tools/run.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "tools/console.h"
+#include "tools/session.h"
+
+namespace pagekv_tool {
+namespace {
+
+pagekv::Result<std::string> read_text(const std::string& path) {
+  if (path == "-") {
+    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // A folder opens, and fails at the first byte.
+  if (!file.is_open() || file.bad()) {
+    return pagekv::fail(pagekv::ErrorCode::io_error, "cannot read the prompt file {s}", {errno},
+                        path + ": " + std::strerror(errno));
+  }
+  return text;
+}
+
+pagekv::Result<std::vector<std::string>> collect_prompts(const RunOptions& options) {
+  std::vector<std::string> prompts = options.prompts;
+  for (const std::string& path : options.prompt_files) {
+    pagekv::Result<std::string> text = read_text(path);
+    if (!text) return tl::unexpected<pagekv::Error>(text.error());
+    if (!options.lines) {
+      prompts.push_back(std::move(*text));
+      continue;
+    }
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.empty()) prompts.push_back(line);
+    }
+  }
+  return prompts;
+}
+
+int run_prompts(Session& session, const std::vector<std::string>& texts) {
+  std::vector<std::vector<Token>> prompts;
+  for (const std::string& text : texts) {
+    pagekv::Result<std::vector<Token>> tokens = session.encode(text);
+    if (!tokens) {
+      return report_error(
+          fmt::format("prompt {}: {}", prompts.size() + 1, tokens.error().message()));
+    }
+    prompts.push_back(std::move(*tokens));
+  }
+  const pagekv::Result<Session::Answers> answers = session.answer(prompts);
+  if (!answers) return report_error(answers.error().message());
+  session.print_figures();
+  return answers->failed ? kExitFailure : kExitOk;
+}
+
+// Turn by turn on standard input. Every turn encodes the whole conversation; its beginning is in
+// the pages already, so only the new part is computed.
+int converse(Session& session) {
+  std::vector<pagekv::engine::ChatMessage> messages;
+  print_note("one line is one turn; end with Ctrl-D");
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line.empty()) continue;
+    messages.push_back({.role = "user", .content = line});
+    const pagekv::Result<std::vector<Token>> prompt = session.encode(messages);
+    if (!prompt) return report_error(prompt.error().message());
+    const pagekv::Result<Session::Answers> answers = session.answer({*prompt});
+    if (!answers) return report_error(answers.error().message());
+    if (answers->failed) return kExitFailure;
+    messages.push_back({.role = "assistant", .content = answers->texts.front()});
+  }
+  session.print_figures();
+  return kExitOk;
+}
+
+}  // namespace
+
+int run(const RunOptions& options) {
+  const pagekv::Result<std::vector<std::string>> prompts = collect_prompts(options);
+  if (!prompts) return report_error(prompts.error().message());
+  if (prompts->empty() && !options.chat) {
+    return report_error("nothing to continue: give -p, -f, or --chat", kExitUsage);
+  }
+  const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);
+  if (!session) return report_error(session.error().message());
+  return prompts->empty() ? converse(**session) : run_prompts(**session, *prompts);
+}
+
+}  // namespace pagekv_tool

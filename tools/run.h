@@ -1,0 +1,39 @@
+// `pagekv run`: text from a model.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+
+namespace pagekv_tool {
+
+struct RunOptions {
+  std::string model;
+  std::string tokenizer;
+  std::vector<std::string> prompts;
+  std::vector<std::string> prompt_files;
+  bool lines = false;
+  bool chat = false;
+  bool json = false;
+  std::int64_t max_tokens = 128;
+  std::int64_t context_tokens = 0;  // 0: the model's
+  int threads = 1;
+  int parallel = 16;
+  pagekv::engine::SamplerOptions sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.95};
+  std::string format = "bf16";
+  std::string weights = "auto";
+  std::string arithmetic = "exact";
+  std::int64_t page_tokens = 0;  // 0: the default
+  std::uint64_t cap_bytes = 0;   // 0: chosen from the model
+};
+
+// Adds the subcommand and binds it to `options`, which must outlive the parse.
+CLI::App* add_run(CLI::App& app, RunOptions& options);
+
+int run(const RunOptions& options);
+
+}  // namespace pagekv_tool

@@ -1,0 +1,163 @@
+#include "tools/session.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tools/model_path.h"
+
+namespace pagekv_tool {
+namespace {
+
+namespace engine = pagekv::engine;
+
+std::optional<pagekv::DType> weight_type(const std::string& name) {
+  if (name == "bf16") return pagekv::DType::bf16;
+  if (name == "f32") return pagekv::DType::f32;
+  return std::nullopt;
+}
+
+double per_second(std::int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+pagekv::Result<engine::OpenModel> load(const RunOptions& options,
+                                       const std::shared_ptr<pagekv::Executor>& executor) {
+  const pagekv::Result<std::string> path = find_model(options.model);
+  if (!path) return tl::unexpected<pagekv::Error>(path.error());
+  Progress progress("loading the model");
+  engine::OpenOptions open;
+  open.tokenizer_path = options.tokenizer;
+  open.load.executor = executor;
+  open.load.weights = weight_type(options.weights);
+  open.load.context_tokens = options.context_tokens;
+  open.load.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
+  return engine::open_model(*path, open);
+}
+
+}  // namespace
+
+Session::Session(const RunOptions& options, engine::OpenModel model, pagekv::Store store)
+    : options_(options), model_(std::move(model)), store_(std::move(store)) {}
+
+pagekv::Result<std::unique_ptr<Session>> Session::open(const RunOptions& options) {
+  auto executor = pagekv::make_thread_executor(options.threads);
+  if (!executor) return tl::unexpected<pagekv::Error>(executor.error());
+  const auto device = pagekv::make_cpu_device({.executor = *executor});
+  if (!device) return tl::unexpected<pagekv::Error>(device.error());
+  const auto format = pagekv::Format::parse(options.format);
+  if (!format) return tl::unexpected<pagekv::Error>(format.error());
+  pagekv::Result<engine::OpenModel> model = load(options, *executor);
+  if (!model) return tl::unexpected<pagekv::Error>(model.error());
+  pagekv::Result<pagekv::Store> store = engine::make_model_store(
+      *model->model, *device,
+      {.format = *format,
+       .page_tokens = options.page_tokens > 0 ? options.page_tokens : pagekv::kDefaultPageTokens,
+       .cap_bytes = static_cast<std::int64_t>(options.cap_bytes),
+       .context_tokens = options.context_tokens});
+  if (!store) return tl::unexpected<pagekv::Error>(store.error());
+  std::unique_ptr<Session> session(new Session(options, std::move(*model), std::move(*store)));
+  if (pagekv::Status status = session->make_batcher(); !status) {
+    return tl::unexpected<pagekv::Error>(status.error());
+  }
+  return session;
+}
+
+pagekv::Status Session::make_batcher() {
+  engine::BatcherOptions batch;
+  batch.max_running = options_.parallel;
+  batch.context_tokens = options_.context_tokens;
+  batch.arithmetic =
+      options_.arithmetic == "fast" ? pagekv::Arithmetic::fast : pagekv::Arithmetic::exact;
+  batch.is_end = [this](Token token) { return model_.tokenizer->is_end(token); };
+  batch.on_token = [this](int request, Token token) {
+    prefill_.clear();
+    output_->add_token(request - first_request_, token);
+  };
+  batch.on_finish = [this](const engine::Completion& completion) {
+    prefill_.clear();
+    engine::Completion numbered = completion;
+    numbered.request -= first_request_;
+    output_->finish(numbered);
+  };
+  batch.on_prefill = [this](std::int64_t done, std::int64_t total) {
+    if (done < total) prefill_.update(done, total);
+  };
+  auto batcher = engine::Batcher::make(*model_.model, store_, std::move(batch));
+  if (!batcher) return tl::unexpected<pagekv::Error>(batcher.error());
+  batcher_ = std::move(*batcher);
+  return {};
+}
+
+pagekv::Result<std::vector<Token>> Session::encode(const std::string& text) const {
+  if (!options_.chat) return model_.tokenizer->encode(text);
+  return encode(std::vector<engine::ChatMessage>{{.role = "user", .content = text}});
+}
+
+pagekv::Result<std::vector<Token>> Session::encode(
+    const std::vector<engine::ChatMessage>& messages) const {
+  if (!model_.chat) return tl::unexpected<pagekv::Error>(model_.chat.error());
+  return model_.chat->encode(*model_.tokenizer, messages);
+}
+
+pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<Token>>& prompts) {
+  std::vector<Token> last_tokens;
+  for (const std::vector<Token>& prompt : prompts) {
+    last_tokens.push_back(prompt.empty() ? engine::kNoToken : prompt.back());
+  }
+  Output output(*model_.tokenizer, last_tokens, options_.json);
+  output_ = &output;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const pagekv::Result<int> request = batcher_->submit(
+        {.prompt = prompts[i], .max_tokens = options_.max_tokens, .sampling = options_.sampling});
+    if (!request) return tl::unexpected<pagekv::Error>(request.error());
+    if (i == 0) first_request_ = *request;
+  }
+  if (pagekv::Status status = batcher_->run(); !status) {
+    return tl::unexpected<pagekv::Error>(status.error());
+  }
+  output_ = nullptr;
+  Answers answers{.texts = {}, .failed = output.failed()};
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    answers.texts.push_back(output.text(static_cast<int>(i)));
+  }
+  return answers;
+}
+
+void Session::print_figures() const {
+  const engine::BatcherStats& stats = batcher_->stats();
+  const pagekv::CacheLayout& layout = store_.layout();
+  const std::int64_t cap_bytes = store_.stats().cap_bytes;
+  const double prefill = per_second(stats.prefill_rows, stats.prefill_seconds);
+  const double decode = per_second(stats.decode_rows, stats.decode_seconds);
+  if (options_.json) {
+    const nlohmann::json figures = {{"prefill_tokens", stats.prefill_rows},
+                                    {"prefill_tokens_per_second", prefill},
+                                    {"decode_tokens", stats.decode_rows},
+                                    {"decode_tokens_per_second", decode},
+                                    {"shared_tokens", stats.shared_tokens},
+                                    {"preemptions", stats.preemptions},
+                                    {"kv_format", options_.format},
+                                    {"kv_bytes_per_token", layout.bytes_per_token()},
+                                    {"page_tokens", layout.page_tokens()},
+                                    {"pages_used", stats.peak_pages},
+                                    {"pages_shared", stats.peak_shared_pages},
+                                    {"cap_bytes", cap_bytes},
+                                    {"threads", options_.threads},
+                                    {"device", store_.device().name()}};
+    fmt::print("{}\n", nlohmann::json{{"figures", figures}}.dump());
+    return;
+  }
+  print_note(fmt::format("prefill  {} tokens, {:.1f} tokens/s; {} more shared", stats.prefill_rows,
+                         prefill, stats.shared_tokens));
+  print_note(fmt::format("decode   {} tokens, {:.1f} tokens/s", stats.decode_rows, decode));
+  print_note(
+      fmt::format("cache    {} per token as {}, pages of {} tokens: {} used, {} shared, cap {}",
+                  human_bytes(static_cast<double>(layout.bytes_per_token())), options_.format,
+                  layout.page_tokens(), stats.peak_pages, stats.peak_shared_pages,
+                  human_bytes(static_cast<double>(cap_bytes))));
+}
+
+}  // namespace pagekv_tool

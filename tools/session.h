@@ -1,0 +1,53 @@
+// Session: a model, its store and a batcher, as one run of the command uses them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/engine.h"
+#include "pagekv/error.h"
+#include "tools/console.h"
+#include "tools/output.h"
+#include "tools/run.h"
+
+namespace pagekv_tool {
+
+using pagekv::engine::Token;
+
+class Session {
+ public:
+  // Loads the model, with progress on stderr.
+  static pagekv::Result<std::unique_ptr<Session>> open(const RunOptions& options);
+
+  // A prompt's tokens: the text's, or, with --chat, those of a user's turn.
+  pagekv::Result<std::vector<Token>> encode(const std::string& text) const;
+  pagekv::Result<std::vector<Token>> encode(
+      const std::vector<pagekv::engine::ChatMessage>& messages) const;
+
+  struct Answers {
+    std::vector<std::string> texts;
+    bool failed = false;  // some answer ended in an error, which has been reported
+  };
+  // Answers all prompts together and prints the answers. Errors: of the batch as a whole.
+  pagekv::Result<Answers> answer(const std::vector<std::vector<Token>>& prompts);
+
+  // The timing block: on stderr, or with --json as a last line on stdout.
+  void print_figures() const;
+
+ private:
+  Session(const RunOptions& options, pagekv::engine::OpenModel model, pagekv::Store store);
+  pagekv::Status make_batcher();
+
+  const RunOptions& options_;
+  pagekv::engine::OpenModel model_;
+  pagekv::Store store_;
+  std::unique_ptr<pagekv::engine::Batcher> batcher_;
+  Progress prefill_{"reading the prompt"};
+  Output* output_ = nullptr;  // of the answer() under way
+  int first_request_ = 0;     // its first request
+};
+
+}  // namespace pagekv_tool
