@@ -1,0 +1,212 @@
+// Everything that must not change a bit of a row's result: how the work is cut, what else is in the
+// batch, which loop nest runs, the pages, the threads, the arrangement.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/paged_cache.h"
+
+namespace pagekv::testing {
+namespace {
+
+// One sequence with its data, to be put into pages again and again.
+struct Story {
+  CacheShape shape;
+  int query_heads;
+  std::int64_t length;
+  Tensor k;
+  Tensor v;
+  Tensor q;  // one row for each token
+  std::vector<float> sinks;
+
+  Story(const CacheShape& cache_shape, int heads, std::int64_t tokens, std::uint64_t seed)
+      : shape(cache_shape),
+        query_heads(heads),
+        length(tokens),
+        k(shape.key_type, tokens, shape.kv_heads, shape.key_dim),
+        v(shape.value_type, tokens, shape.kv_heads, shape.value_dim),
+        q(DType::f32, tokens, heads, shape.key_dim) {
+    Random random(seed);
+    k.fill_normal(random);
+    v.fill_normal(random);
+    q.fill_normal(random);
+    for (int head = 0; head < heads; ++head) sinks.push_back(0.25f * static_cast<float>(head));
+  }
+
+  AttendSpec spec(std::int64_t window_tokens) const {
+    AttendSpec made;
+    made.query_heads = query_heads;
+    made.window_tokens = window_tokens;
+    made.logit_softcap = 20.0f;
+    return made;
+  }
+};
+
+struct Arrangement {
+  std::string target;
+  int threads = 1;
+  std::uint64_t page_seed = 1;
+  std::int64_t chunk = 1 << 20;  // rows of one call
+  Cut cut = Cut::never_split;
+};
+
+// The results of all rows of the story, asked for in chunks as prefill does.
+AttendResult prefill(const Story& story, const CacheShape& shape, const AttendSpec& spec,
+                     const Arrangement& how) {
+  PagedCache cache(make_device(how.target, how.threads), shape, {story.length}, how.page_seed);
+  EXPECT_EQ(cache.write(0, 0, story.k, story.v), -1);
+  AttendResult all;
+  for (std::int64_t row = 0; row < story.length; row += how.chunk) {
+    const std::int64_t rows = std::min(how.chunk, story.length - row);
+    const AttendResult part =
+        attend(cache, {.queries = {{.sequence = 0, .length = row + rows, .rows = rows}},
+                       .spec = spec,
+                       .q = &story.q,
+                       .first_row = row,
+                       .sinks = story.sinks.data(),
+                       .cut = how.cut});
+    all.out.insert(all.out.end(), part.out.begin(), part.out.end());
+    all.lse.insert(all.lse.end(), part.lse.begin(), part.lse.end());
+  }
+  return all;
+}
+
+class OnTarget : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OnTarget, ChunksPagesThreadsAndSplitsKeepBits) {
+  constexpr std::uint64_t kSeed = 5;
+  const CacheShape shape{.kv_heads = 2, .key_dim = 40, .value_dim = 24};
+  const Story story(shape, 6, 530, kSeed);
+  for (const std::int64_t window : {0, 150}) {
+    const AttendSpec spec = story.spec(window);
+    const AttendResult whole = prefill(story, shape, spec, {.target = GetParam()});
+    SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " window " << window);
+    // 1: the nest for few queries; 7: 21 queries, the other one; 64: two items.
+    for (const std::int64_t chunk : {1, 7, 64}) {
+      EXPECT_TRUE(prefill(story, shape, spec, {.target = GetParam(), .chunk = chunk}) == whole)
+          << "chunk " << chunk;
+    }
+    for (const int threads : {1, 2, 3}) {
+      for (const Cut cut : {Cut::as_planned, Cut::always_split}) {
+        EXPECT_TRUE(prefill(story, shape, spec,
+                            {.target = GetParam(), .threads = threads, .cut = cut}) == whole)
+            << threads << " threads, cut " << static_cast<int>(cut);
+      }
+    }
+    for (const std::int64_t page_tokens : {16, 256}) {
+      CacheShape other = shape;
+      other.page_tokens = page_tokens;
+      EXPECT_TRUE(prefill(story, other, spec, {.target = GetParam(), .page_seed = 9}) == whole)
+          << "page " << page_tokens;
+      other.order = PageOrder::layer_major;
+      EXPECT_TRUE(prefill(story, other, spec, {.target = GetParam(), .page_seed = 10}) == whole)
+          << "layer-major, page " << page_tokens;
+    }
+  }
+}
+
+TEST_P(OnTarget, ArrangementsKeepBits) {
+  constexpr std::uint64_t kSeed = 6;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    CacheShape shape{
+        .kv_heads = 1, .key_dim = 64, .value_dim = 72, .key_type = type, .value_type = type};
+    const Story story(shape, 3, 300, kSeed);
+    for (const std::int64_t chunk : {1, 300}) {
+      SCOPED_TRACE(::testing::Message() << "seed " << kSeed << ' ' << name(type) << ' ' << chunk);
+      const Arrangement how{.target = GetParam(), .chunk = chunk};
+      shape.arrangement = TileArrangement::key_tile16;
+      const AttendResult tiled = prefill(story, shape, story.spec(0), how);
+      shape.arrangement = TileArrangement::row_major;
+      EXPECT_TRUE(prefill(story, shape, story.spec(0), how) == tiled);
+    }
+  }
+}
+
+// A row alone, and the same row among seven other sequences of any kind.
+TEST_P(OnTarget, CompanyKeepsBits) {
+  constexpr std::uint64_t kSeed = 7;
+  Random random(kSeed);
+  const CacheShape shape{.kv_heads = 1, .key_dim = 32, .value_dim = 32, .page_tokens = 32};
+  std::vector<std::int64_t> lengths;
+  for (int index = 0; index < 8; ++index) lengths.push_back(pick(random, 1, 700));
+  PagedCache cache(make_device(GetParam(), 2), shape, lengths, kSeed);
+  std::vector<Query> queries;
+  std::int64_t total_rows = 0;
+  for (std::size_t index = 0; index < lengths.size(); ++index) {
+    Tensor k(DType::f32, lengths[index], 1, 32);
+    Tensor v(DType::f32, lengths[index], 1, 32);
+    k.fill_normal(random);
+    v.fill_normal(random);
+    ASSERT_EQ(cache.write(index, 0, k, v), -1);
+    const std::int64_t rows = std::min<std::int64_t>(lengths[index], index % 2 == 0 ? 1 : 33);
+    queries.push_back({.sequence = index, .length = lengths[index], .rows = rows});
+    total_rows += rows;
+  }
+  constexpr int kHeads = 5;
+  Tensor q(DType::bf16, total_rows, kHeads, 32);
+  q.fill_normal(random);
+  AttendSpec spec;
+  spec.query_heads = kHeads;
+  spec.window_tokens = 0;
+  const AttendResult together = attend(cache, {.queries = queries, .spec = spec, .q = &q});
+
+  std::int64_t first_row = 0;
+  for (const Query& query : queries) {
+    const AttendResult alone =
+        attend(cache, {.queries = {query}, .spec = spec, .q = &q, .first_row = first_row});
+    const auto at = static_cast<std::size_t>(first_row * kHeads);
+    EXPECT_EQ(std::memcmp(alone.out.data(), together.out.data() + at * 32,
+                          alone.out.size() * sizeof(float)),
+              0);
+    EXPECT_EQ(
+        std::memcmp(alone.lse.data(), together.lse.data() + at, alone.lse.size() * sizeof(float)),
+        0);
+    first_row += query.rows;
+  }
+}
+
+// Both arithmetics, since `fast` has a rounding step of its own.
+AttendResult differential(const std::string& target, const CacheShape& shape, int query_heads,
+                          std::int64_t rows, Arithmetic arithmetic) {
+  const Story story(shape, query_heads, 400, 8);
+  AttendSpec spec = story.spec(0);
+  spec.arithmetic = arithmetic;
+  PagedCache cache(make_device(target), shape, {story.length}, 3);
+  EXPECT_EQ(cache.write(0, 0, story.k, story.v), -1);
+  return attend(cache, {.queries = {{.sequence = 0, .length = story.length, .rows = rows}},
+                        .spec = spec,
+                        .q = &story.q,
+                        .sinks = story.sinks.data()});
+}
+
+// Vector width changes no order of sums, so targets that both fuse multiply and add give the same
+// bits, as do two that both do not: every target is checked by another one.
+TEST(Targets, OfOneRoundingAgreeBitForBit) {
+  const std::vector<std::string> targets = cpu_targets();
+  const auto fuses = [](const std::string& target) {
+    return target.starts_with("AVX") || target.starts_with("NEON");
+  };
+  for (std::size_t index = 1; index < targets.size(); ++index) {
+    const std::string& better = targets[index - 1];
+    const std::string& worse = targets[index];
+    if (fuses(better) != fuses(worse)) continue;
+    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+      for (const std::int64_t rows : {1, 20}) {
+        for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+          const CacheShape shape{
+              .kv_heads = 1, .key_dim = 72, .value_dim = 88, .key_type = type, .value_type = type};
+          EXPECT_TRUE(differential(better, shape, 5, rows, arithmetic) ==
+                      differential(worse, shape, 5, rows, arithmetic))
+              << better << " and " << worse << ", " << name(type) << ", " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, OnTarget, ::testing::ValuesIn(cpu_targets()),
+                         [](const auto& target) { return target.param; });
+
+}  // namespace
+}  // namespace pagekv::testing

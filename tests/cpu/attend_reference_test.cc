@@ -1,0 +1,248 @@
+// The direct and the gathered arm against float64, over random shapes on every target.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/constants.h"
+#include "cpu/paged_cache.h"
+#include "support/reference.h"
+
+namespace pagekv::testing {
+namespace {
+
+constexpr double kUlp = 1.0 / (1 << 24);  // half a unit in the last place of f32, relative
+// Bounds of docs/numerics.md: of the relative L2 error of an output, and of a log-sum-exp.
+constexpr double kExactBound = 1e-5;
+constexpr double kFastBound = 3e-3;
+constexpr double kLogitFactor = 24.0;  // c in c * 2^-24 * (1 + max |logit|)
+
+double exact_bound(double max_abs_logit) {
+  return std::max(kExactBound, kLogitFactor * kUlp * (1.0 + max_abs_logit));
+}
+
+double output_rounding(DType type) {
+  return type == DType::f32 ? 0.0 : type == DType::f16 ? 1.0 / 2048 : 1.0 / 256;
+}
+
+struct Trial {
+  CacheShape shape;
+  int query_heads = 1;
+  std::vector<std::int64_t> lengths;
+  std::vector<Query> queries;
+  AttendSpec spec;
+  DType query_type = DType::f32;
+  DType out_type = DType::f32;
+  bool sinks = false;
+};
+
+std::ostream& operator<<(std::ostream& to, const Trial& trial) {
+  const CacheShape& shape = trial.shape;
+  to << "kv_heads " << shape.kv_heads << " query_heads " << trial.query_heads << " key_dim "
+     << shape.key_dim << " value_dim " << shape.value_dim << " K " << name(shape.key_type) << " V "
+     << name(shape.value_type) << " page " << shape.page_tokens << " arrangement "
+     << static_cast<int>(shape.arrangement) << " mask " << static_cast<int>(trial.spec.mask)
+     << " window " << trial.spec.window_tokens << " softcap " << trial.spec.logit_softcap
+     << " arithmetic " << static_cast<int>(trial.spec.arithmetic) << " q " << name(trial.query_type)
+     << " out " << name(trial.out_type) << " sinks " << trial.sinks;
+  for (const Query& query : trial.queries) to << " [" << query.length << "/" << query.rows << "]";
+  return to;
+}
+
+// Lengths just around what the kernels care about.
+std::int64_t pick_length(Random& random) {
+  static const std::vector<std::int64_t> kEdges = {0, 16, 64, 128, 256, 512, 1024};
+  if (pick(random, 0, 3) == 0) return pick(random, 1, 700);
+  return std::max<std::int64_t>(0, pick_one(random, kEdges) + pick(random, -1, 1));
+}
+
+Trial pick_trial(Random& random) {
+  const std::vector<DType> types = {DType::f32, DType::f16, DType::bf16};
+  const std::vector<int> dims = {8, 16, 24, 40, 64, 72, 80, 96, 128, 192, 256, 576};
+  const std::vector<int> groups = {1, 1, 2, 3, 4, 5, 7, 8, 16};
+  Trial trial;
+  trial.shape = {.kv_heads = static_cast<int>(pick(random, 1, 3)),
+                 .key_dim = pick_one(random, dims),
+                 .value_dim = pick_one(random, dims),
+                 .key_type = pick_one(random, types),
+                 .value_type = pick_one(random, types),
+                 .page_tokens = 16 * pick(random, 1, 9),
+                 .arrangement = pick(random, 0, 1) == 0 ? TileArrangement::row_major
+                                                        : TileArrangement::key_tile16,
+                 .order = pick(random, 0, 1) == 0 ? PageOrder::page_major : PageOrder::layer_major};
+  trial.query_heads = trial.shape.kv_heads * pick_one(random, groups);
+  const std::int64_t sequences = pick(random, 1, 3);
+  for (std::int64_t index = 0; index < sequences; ++index) {
+    const std::int64_t length = pick_length(random);
+    const std::int64_t most = std::min<std::int64_t>(length, pick(random, 0, 2) == 0 ? 70 : 4);
+    trial.lengths.push_back(length);
+    trial.queries.push_back({.sequence = static_cast<std::size_t>(index),
+                             .length = length,
+                             .rows = pick(random, 1, std::max<std::int64_t>(1, most))});
+  }
+  trial.spec.query_heads = trial.query_heads;
+  trial.spec.mask = pick(random, 0, 3) == 0 ? Mask::none : Mask::causal;
+  trial.spec.window_tokens =
+      trial.spec.mask == Mask::causal && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
+  trial.spec.logit_softcap = pick(random, 0, 3) == 0 ? 5.0f : 0.0f;
+  trial.spec.arithmetic = pick(random, 0, 3) == 0 ? Arithmetic::fast : Arithmetic::exact;
+  trial.query_type = pick_one(random, types);
+  trial.out_type = pick_one(random, types);
+  trial.sinks = pick(random, 0, 2) == 0;
+  return trial;
+}
+
+struct Inputs {
+  std::vector<Tensor> k;
+  std::vector<Tensor> v;
+  Tensor q;
+  std::vector<float> sinks;
+};
+
+Inputs make_inputs(const Trial& trial, Random& random) {
+  std::int64_t rows = 0;
+  for (const Query& query : trial.queries) rows += query.rows;
+  Inputs inputs{{}, {}, Tensor(trial.query_type, rows, trial.query_heads, trial.shape.key_dim), {}};
+  inputs.q.fill_normal(random);
+  for (const std::int64_t length : trial.lengths) {
+    inputs.k.emplace_back(trial.shape.key_type, length, trial.shape.kv_heads, trial.shape.key_dim);
+    inputs.v.emplace_back(trial.shape.value_type, length, trial.shape.kv_heads,
+                          trial.shape.value_dim);
+    inputs.k.back().fill_normal(random);
+    inputs.v.back().fill_normal(random);
+  }
+  if (trial.sinks) {
+    std::normal_distribution<float> normal(0.0f, 2.0f);
+    for (int head = 0; head < trial.query_heads; ++head) inputs.sinks.push_back(normal(random));
+  }
+  return inputs;
+}
+
+// Compares one query's rows of `got` with float64.
+void expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
+                  std::int64_t first_row, const AttendResult& got, bool gathered) {
+  const ReferenceResult want =
+      reference_attention({.k = &inputs.k[query.sequence],
+                           .v = &inputs.v[query.sequence],
+                           .length = query.length,
+                           .q = &inputs.q,
+                           .first_row = first_row,
+                           .rows = query.rows,
+                           .mask = trial.spec.mask,
+                           .window_tokens = trial.spec.window_tokens,
+                           .scale = scale_of(trial.shape, trial.spec),
+                           .logit_softcap = trial.spec.logit_softcap,
+                           .sinks = trial.sinks ? inputs.sinks.data() : nullptr});
+  const auto out_begin = got.out.begin() + first_row * trial.query_heads * trial.shape.value_dim;
+  const std::vector<float> out(out_begin,
+                               out_begin + query.rows * trial.query_heads * trial.shape.value_dim);
+  const bool fast = trial.spec.arithmetic == Arithmetic::fast && !gathered;
+  const double bound = fast ? kFastBound : exact_bound(want.max_abs_logit);
+  EXPECT_LE(relative_l2(want.out, out), bound + output_rounding(trial.out_type));
+  for (std::size_t i = 0; i < want.lse.size(); ++i) {
+    const float lse = got.lse[static_cast<std::size_t>(first_row * trial.query_heads) + i];
+    if (std::isinf(want.lse[i])) {
+      EXPECT_EQ(lse, -std::numeric_limits<float>::infinity());
+    } else {
+      EXPECT_NEAR(lse, want.lse[i], bound * (1.0 + std::abs(want.lse[i])));
+    }
+  }
+}
+
+void run_trial(const Trial& trial, const std::string& target, Random& random) {
+  const Inputs inputs = make_inputs(trial, random);
+  PagedCache cache(make_device(target), trial.shape, trial.lengths, random());
+  for (std::size_t index = 0; index < trial.lengths.size(); ++index) {
+    if (trial.lengths[index] == 0) continue;
+    ASSERT_EQ(cache.write(index, 0, inputs.k[index], inputs.v[index]), -1);
+  }
+  AttendRequest request{.queries = trial.queries,
+                        .spec = trial.spec,
+                        .q = &inputs.q,
+                        .out_type = trial.out_type,
+                        .sinks = trial.sinks ? inputs.sinks.data() : nullptr};
+  for (const ReadArm arm : {ReadArm::direct, ReadArm::gathered}) {
+    request.spec.arm = arm;
+    const AttendResult got = attend(cache, request);
+    std::int64_t first_row = 0;
+    for (const Query& query : trial.queries) {
+      expect_close(trial, inputs, query, first_row, got, arm == ReadArm::gathered);
+      first_row += query.rows;
+    }
+  }
+  request.spec.arm = ReadArm::direct;
+  const AttendResult whole = attend(cache, request);
+  request.cut = Cut::always_split;
+  EXPECT_TRUE(attend(cache, request) == whole) << "a split changed bits";
+}
+
+class OnTarget : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OnTarget, RandomShapesStayWithinTheBounds) {
+  // The scalar target takes many times as long; its code is the same template.
+  const int trials = GetParam() == "SCALAR" || GetParam() == "EMU128" ? 25 : 80;
+  for (int index = 0; index < trials; ++index) {
+    const auto seed = static_cast<std::uint64_t>(1000 + index);
+    Random random(seed);
+    const Trial trial = pick_trial(random);
+    SCOPED_TRACE(::testing::Message() << GetParam() << " seed " << seed << ": " << trial);
+    run_trial(trial, GetParam(), random);
+    if (HasFailure()) break;
+  }
+}
+
+TEST_P(OnTarget, NormalDataStaysAccurateTo8kTokens) {
+  const std::uint64_t seed = 77;
+  Random random(seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Trial trial;
+  trial.shape = {.kv_heads = 1, .key_dim = 128, .value_dim = 128};
+  trial.query_heads = 2;
+  trial.spec.query_heads = 2;
+  trial.spec.window_tokens = 0;
+  trial.lengths = {8192};
+  trial.queries = {{.sequence = 0, .length = 8192, .rows = 1}};
+  const Inputs inputs = make_inputs(trial, random);
+  PagedCache cache(make_device(GetParam()), trial.shape, trial.lengths, seed);
+  ASSERT_EQ(cache.write(0, 0, inputs.k[0], inputs.v[0]), -1);
+  for (const std::int64_t length : {1024, 8192}) {
+    const std::vector<Query> queries = {{.sequence = 0, .length = length, .rows = 1}};
+    const AttendResult got =
+        attend(cache, {.queries = queries, .spec = trial.spec, .q = &inputs.q});
+    const ReferenceResult want = reference_attention({.k = &inputs.k[0],
+                                                      .v = &inputs.v[0],
+                                                      .length = length,
+                                                      .q = &inputs.q,
+                                                      .rows = 1,
+                                                      .scale = scale_of(trial.shape, trial.spec)});
+    EXPECT_LE(relative_l2(want.out, got.out), 2e-6) << length;
+  }
+}
+
+TEST_P(OnTarget, LargeLogitsErrByTheirSizeOnly) {
+  const std::uint64_t seed = 78;
+  Random random(seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  Trial trial;
+  trial.shape = {.kv_heads = 1, .key_dim = 64, .value_dim = 64, .key_type = DType::f32};
+  trial.query_heads = 4;
+  trial.spec.query_heads = 4;
+  trial.spec.window_tokens = 0;
+  trial.lengths = {600};
+  trial.queries = {{.sequence = 0, .length = 600, .rows = 5}};
+  for (const float deviation : {3.0f, 30.0f, 300.0f}) {
+    Inputs inputs = make_inputs(trial, random);
+    inputs.k[0].fill_normal(random, deviation);
+    PagedCache cache(make_device(GetParam()), trial.shape, trial.lengths, seed);
+    ASSERT_EQ(cache.write(0, 0, inputs.k[0], inputs.v[0]), -1);
+    const AttendResult got =
+        attend(cache, {.queries = trial.queries, .spec = trial.spec, .q = &inputs.q});
+    expect_close(trial, inputs, trial.queries[0], 0, got, false);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, OnTarget, ::testing::ValuesIn(cpu_targets()),
+                         [](const auto& target) { return target.param; });
+
+}  // namespace
+}  // namespace pagekv::testing

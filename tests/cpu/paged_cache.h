@@ -1,0 +1,91 @@
+// Hand-made pages and plans: the backend without store and steps.
+//
+// Sequences get pages in random physical order. All memory starts as NaN, and so does everything
+// past a sequence's length, so a read of a row that nobody stored shows in the result.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/backend.h"
+#include "core/plan.h"
+#include "pagekv/device.h"
+#include "support/random_data.h"
+
+namespace pagekv::testing {
+
+using internal::LayerAddress;
+using internal::PageId;
+using internal::PlanState;
+
+struct CacheShape {
+  int kv_heads = 1;
+  int key_dim = 64;
+  int value_dim = 64;
+  DType key_type = DType::bf16;
+  DType value_type = DType::bf16;
+  std::int64_t page_tokens = 64;
+  TileArrangement arrangement = TileArrangement::key_tile16;
+  PageOrder order = PageOrder::page_major;
+};
+
+Device make_device(const std::string& target = {}, int threads = 1);
+
+class PagedCache {
+ public:
+  // Room for sequences of the given lengths. The tested layer is the second of two.
+  PagedCache(Device device, const CacheShape& shape, const std::vector<std::int64_t>& lengths,
+             std::uint64_t seed);
+
+  internal::Backend& backend() const { return device_.backend(); }
+  const CacheShape& shape() const { return shape_; }
+  const CacheLayout& layout() const { return layout_; }
+  const LayerAddress& address() const { return address_; }
+  const PageId* pages(std::size_t sequence) const { return tables_[sequence].data(); }
+
+  // Stores rows [0, k.rows()) at `position`. Returns WriteSpan::bad_token.
+  std::int64_t write(std::size_t sequence, std::int64_t position, const Tensor& k, const Tensor& v);
+  void gather(std::size_t sequence, std::int64_t begin, std::int64_t end, Tensor& k,
+              Tensor& v) const;
+  // Every byte of the layer's K and V planes of one page.
+  std::vector<std::byte> page_bytes(PageId page) const;
+
+ private:
+  Device device_;
+  CacheShape shape_;
+  CacheLayout layout_;
+  std::unique_ptr<internal::Arena> arena_;
+  LayerAddress address_;
+  std::vector<std::vector<PageId>> tables_;
+};
+
+struct Query {
+  std::size_t sequence = 0;
+  std::int64_t length = 0;
+  std::int64_t rows = 1;
+};
+
+// How the work is cut: by the backend's own rules, or against them.
+enum class Cut { as_planned, never_split, always_split };
+
+struct AttendRequest {
+  std::vector<Query> queries;
+  AttendSpec spec;  // window_tokens already resolved; scale 0 means 1 / sqrt(key_dim)
+  const Tensor* q = nullptr;
+  std::int64_t first_row = 0;  // of q
+  DType out_type = DType::f32;
+  const float* sinks = nullptr;
+  Cut cut = Cut::as_planned;
+};
+
+struct AttendResult {
+  std::vector<float> out;                            // [row, query_head, value_dim]
+  std::vector<float> lse;                            // [row, query_head]
+  bool operator==(const AttendResult& other) const;  // bit for bit
+};
+
+AttendResult attend(const PagedCache& cache, const AttendRequest& request);
+
+float scale_of(const CacheShape& shape, const AttendSpec& spec);
+
+}  // namespace pagekv::testing
