@@ -6,8 +6,12 @@
 
 namespace pagekv::inline v0::internal {
 
-PageHolder::PageHolder(std::shared_ptr<StoreCore> store)
-    : store_(std::move(store)), tables_(static_cast<std::size_t>(store_->layout().group_count())) {}
+PageHolder::PageHolder(std::shared_ptr<StoreCore> store, std::int64_t most_tokens)
+    : store_(std::move(store)), tables_(static_cast<std::size_t>(store_->layout().group_count())) {
+  for (PageTable& table : tables_) {
+    table.pages.reserve(static_cast<std::size_t>(store_->pages_over(most_tokens)));
+  }
+}
 
 void PageHolder::leave(HolderList& list) {
   const std::lock_guard lock(store_->mutex());
@@ -33,19 +37,18 @@ void HolderList::remove(PageHolder& holder) {
   --count_;
 }
 
-SequenceState::SequenceState(std::shared_ptr<StoreCore> store) : PageHolder(std::move(store)) {
-  StoreCore& core = *this->store();
-  const auto most = static_cast<std::size_t>(core.pages_over(core.options().max_sequence_tokens));
-  for (int group = 0; group < groups(); ++group) table(group).pages.reserve(most);
-  const std::lock_guard lock(core.mutex());
-  core.sequences.add(*this);
+SequenceState::SequenceState(std::shared_ptr<StoreCore> store)
+    : PageHolder(store, store->options().max_sequence_tokens) {
+  const std::lock_guard lock(store->mutex());
+  store->sequences.add(*this);
 }
 
 SequenceState::~SequenceState() { leave(store()->sequences); }
 
-ViewState::ViewState(std::shared_ptr<StoreCore> store) : PageHolder(std::move(store)) {
-  const std::lock_guard lock(this->store()->mutex());
-  this->store()->views.add(*this);
+ViewState::ViewState(std::shared_ptr<StoreCore> store, std::int64_t tokens)
+    : PageHolder(store, tokens) {
+  const std::lock_guard lock(store->mutex());
+  store->views.add(*this);
 }
 
 ViewState::~ViewState() { leave(store()->views); }

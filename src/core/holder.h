@@ -40,7 +40,8 @@ class PageHolder {
   std::int64_t length = 0;  // tokens
 
  protected:
-  explicit PageHolder(std::shared_ptr<StoreCore> store);
+  // Makes room for tables of `most_tokens` tokens; nobody else sees the holder yet.
+  PageHolder(std::shared_ptr<StoreCore> store, std::int64_t most_tokens);
   ~PageHolder() = default;
   void leave(HolderList& list);  // and gives every page back, in one critical section
 
@@ -78,7 +79,7 @@ class SequenceState final : public PageHolder {
 
 class ViewState final : public PageHolder {
  public:
-  explicit ViewState(std::shared_ptr<StoreCore> store);
+  ViewState(std::shared_ptr<StoreCore> store, std::int64_t tokens);
   ~ViewState();
 };
 

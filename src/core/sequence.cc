@@ -71,11 +71,8 @@ Result<View> Sequence::publish(std::int64_t tokens) const {
     return tl::unexpected(ok.error());
   }
   return guard_memory([&]() -> Result<View> {
-    auto view = std::make_shared<ViewState>(state_->store());
+    auto view = std::make_shared<ViewState>(state_->store(), tokens);
     StoreCore& core = *state_->store();
-    for (int group = 0; group < view->groups(); ++group) {
-      view->table(group).pages.reserve(static_cast<std::size_t>(core.pages_over(tokens)));
-    }
     const std::lock_guard lock(core.mutex());
     if (auto ok = core.prefix_kept(*state_, tokens); !ok) return tl::unexpected(ok.error());
     core.share_prefix(*state_, tokens, *view);

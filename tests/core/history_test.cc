@@ -15,6 +15,13 @@
 namespace pagekv::testing {
 namespace {
 
+// Sanitizers make everything some ten times slower.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kOperationShare = 10;
+#else
+constexpr int kOperationShare = 1;
+#endif
+
 struct Setting {
   const char* name;
   const char* format;
@@ -43,7 +50,8 @@ class History {
       : setting_(setting), random_(seed), cache_(test_.device, layout(setting), options(setting)) {}
 
   void run() {
-    for (int at = 0; at < setting_.operations && !::testing::Test::HasFatalFailure(); ++at) {
+    for (int at = 0;
+         at < setting_.operations / kOperationShare && !::testing::Test::HasFatalFailure(); ++at) {
       one_operation();
       const Status books = cache_.store().check();
       ASSERT_TRUE(books) << "operation " << at << ": " << books.error().message();
