@@ -86,7 +86,9 @@ Status BpeTokenizer::read_tokens(const GgufFile& file) {
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const auto token = static_cast<Token>(i);
     if (types[i] == kNormal) words_.try_emplace(texts_[i], token);
-    if (control_[i] || types[i] == kUserDefined) specials_.add(texts_[i], token, control_[i]);
+    // One that is no UTF-8 could match inside a character and leave halves for the pre-tokenizer.
+    const bool special = control_[i] || types[i] == kUserDefined;
+    if (special && check_utf8(texts_[i])) specials_.add(texts_[i], token, control_[i]);
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);

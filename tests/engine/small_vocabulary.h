@@ -58,16 +58,16 @@ struct SmallVocabulary {
     types.push_back(type);
   }
 
-  void write(GgufWriter& writer) const {
+  void write(GgufWriter& writer, std::int32_t bos = kImStart, std::int32_t eos = kImEnd) const {
     writer.string("tokenizer.ggml.model", model);
     writer.string("tokenizer.ggml.pre", pre);
     writer.strings("tokenizer.ggml.tokens", tokens);
     writer.numbers("tokenizer.ggml.token_type", engine::GgufType::i32, types);
     writer.strings("tokenizer.ggml.merges", merges);
     writer.number("tokenizer.ggml.bos_token_id", engine::GgufType::u32,
-                  static_cast<std::uint32_t>(kImStart));
+                  static_cast<std::uint32_t>(bos));
     writer.number("tokenizer.ggml.eos_token_id", engine::GgufType::u32,
-                  static_cast<std::uint32_t>(kImEnd));
+                  static_cast<std::uint32_t>(eos));
   }
 
   std::string gguf() const {

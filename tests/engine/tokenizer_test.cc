@@ -163,6 +163,13 @@ TEST(Tokenizer, LongestSpecialTokenWins) {
   EXPECT_EQ(encode(*tokenizer, "<tool><tx"), (Tokens{kTool, kTool + 2, 'x'}));
 }
 
+TEST(Tokenizer, SpecialTokensNeverCutACharacter) {
+  SmallVocabulary vocabulary;
+  vocabulary.add("\xa9", 4);  // the second byte of "é"
+  const auto tokenizer = make_good(vocabulary);
+  EXPECT_EQ(encode(*tokenizer, "é"), (Tokens{kFirstMerge + 10}));
+}
+
 TEST(Tokenizer, EndsAndControls) {
   const auto tokenizer = make_good();
   EXPECT_EQ(tokenizer->bos(), kImStart);

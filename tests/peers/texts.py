@@ -40,6 +40,9 @@ HAND_WRITTEN = [
     "<|im_start|><|im_start|>", "<repo_name>x<file_sep>y", "<<|im_end|>>",
 ]
 
+# With characters whose bytes SmolLM2's vocabulary lacks.
+UNKNOWN_BYTES = ["\x04", "a\x04b", "!\x04!", "x\x1d\x1dy", " \x06 ", "\U00050000z", "\U000f0000"]
+
 PIECES = [
     "the", "and", "token", "Paged", "cache", "'s", "'ll", "n't", "42", "7", "3.5", "\n", "\n\n", " ",
     "  ", "\t", "    ", ".", ",", "!", "(", ")", "{", "}", "==", "->", "_", "-", "\u00e9", "\u00df",
