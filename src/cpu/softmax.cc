@@ -36,16 +36,17 @@ HWY_INLINE float exp_scalar(float x) {
   return hn::GetLane(exp_below_one(d1, hn::Set(d1, x)));
 }
 
-// The soft-cap in place on tokens [first, last). A pass of its own: folded into the pass below as a
-// branch, g++ 12 at -O3 compiles the AVX-512 code wrongly (15 of 16 lanes stay uncapped).
-void cap_logits(float* logits, std::int64_t first, std::int64_t last, float softcap) {
+// Scale and soft-cap in place on tokens [first, last). A pass of its own: folded into the masking
+// pass as a branch, g++ 12 at -O3 compiles the AVX-512 code wrongly (15 of 16 lanes stay uncapped).
+void cap_logits(float* logits, std::int64_t first, std::int64_t last, const LogitMap& map) {
   const FloatTag d;
-  const FloatVec cap = hn::Set(d, softcap);
+  const FloatVec scale = hn::Set(d, map.scale);
+  const FloatVec cap = hn::Set(d, map.softcap);
   // tanh is 1 in f32 well before 20; beyond, Tanh() would convert huge numbers to integers.
   const FloatVec high = hn::Set(d, 20.0f);
   const FloatVec low = hn::Set(d, -20.0f);
   for (std::int64_t t = first; t < last; t += kLanes) {
-    const FloatVec ratio = hn::Div(hn::LoadU(d, logits + t), cap);
+    const FloatVec ratio = hn::Div(hn::Mul(hn::LoadU(d, logits + t), scale), cap);
     const FloatVec bounded = hn::Max(hn::Min(ratio, high), low);
     hn::StoreU(hn::Mul(cap, hn::Tanh(d, bounded)), d, logits + t);
   }
@@ -84,16 +85,14 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   const FloatVec first_visible = hn::Set(d, static_cast<float>(begin));
   const FloatVec end_visible = hn::Set(d, static_cast<float>(end));
   FloatVec max = hn::Set(d, kMinusInfinity);
-  const FloatVec scale = hn::Set(d, map.scale);
-  for (std::int64_t t = first; t < last; t += kLanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, logits + t), scale), d, logits + t);
-  }
-  if (map.softcap > 0.0f) cap_logits(logits, first, last, map.softcap);
+  const bool capped = map.softcap > 0.0f;
+  if (capped) cap_logits(logits, first, last, map);
+  const FloatVec scale = hn::Set(d, capped ? 1.0f : map.scale);
   for (std::int64_t t = first; t < last; t += kLanes) {
     const FloatVec token = hn::Iota(d, static_cast<float>(t));
     const auto visible = hn::And(hn::Ge(token, first_visible), hn::Lt(token, end_visible));
-    const FloatVec logit =
-        hn::IfThenElse(visible, hn::LoadU(d, logits + t), hn::Set(d, kMinusInfinity));
+    const FloatVec logit = hn::IfThenElse(visible, hn::Mul(hn::LoadU(d, logits + t), scale),
+                                          hn::Set(d, kMinusInfinity));
     max = hn::Max(max, logit);
     hn::StoreU(logit, d, logits + t);
   }

@@ -51,14 +51,22 @@ struct Arrangement {
   Cut cut = Cut::never_split;
 };
 
-// The results of all rows of the story, asked for in chunks as prefill does.
+// Stores rows [begin, end) of the story at their positions.
+void write(const Story& story, const PagedCache& cache, std::int64_t begin, std::int64_t end) {
+  internal::WriteSpan span{.pages = cache.pages(0), .position = begin, .tokens = end - begin};
+  cache.backend().encode(cache.address(), {&span, 1}, story.k.view(begin), story.v.view(begin), {});
+  EXPECT_EQ(span.bad_token, -1);
+}
+
+// The results of all rows of the story, stored and asked for in chunks as prefill does: whatever
+// lies past a chunk is NaN while it is read.
 AttendResult prefill(const Story& story, const CacheShape& shape, const AttendSpec& spec,
                      const Arrangement& how) {
   PagedCache cache(make_device(how.target, how.threads), shape, {story.length}, how.page_seed);
-  EXPECT_EQ(cache.write(0, 0, story.k, story.v), -1);
   AttendResult all;
   for (std::int64_t row = 0; row < story.length; row += how.chunk) {
     const std::int64_t rows = std::min(how.chunk, story.length - row);
+    write(story, cache, row, row + rows);
     const AttendResult part =
         attend(cache, {.queries = {{.sequence = 0, .length = row + rows, .rows = rows}},
                        .spec = spec,
@@ -119,6 +127,29 @@ TEST_P(OnTarget, ArrangementsKeepBits) {
       const AttendResult tiled = prefill(story, shape, story.spec(0), how);
       shape.arrangement = TileArrangement::row_major;
       EXPECT_TRUE(prefill(story, shape, story.spec(0), how) == tiled);
+    }
+  }
+}
+
+// Rows behind the window may be gone or hold anything, in the middle of a page or tile too.
+TEST_P(OnTarget, NothingBehindTheWindowIsRead) {
+  constexpr std::uint64_t kSeed = 11;
+  const CacheShape shape{.kv_heads = 1, .key_dim = 32, .value_dim = 32};
+  const Story story(shape, 2, 530, kSeed);
+  for (const std::int64_t window : {1, 15, 150}) {
+    for (const std::int64_t rows : {1, 40}) {
+      SCOPED_TRACE(::testing::Message() << "window " << window << " rows " << rows);
+      AttendResult results[2];
+      const std::int64_t first_visible = story.length - rows + 1 - window;
+      for (const std::int64_t begin : {std::int64_t{0}, first_visible}) {
+        PagedCache cache(make_device(GetParam()), shape, {story.length}, kSeed);
+        write(story, cache, begin, story.length);
+        results[begin == 0 ? 0 : 1] =
+            attend(cache, {.queries = {{.sequence = 0, .length = story.length, .rows = rows}},
+                           .spec = story.spec(window),
+                           .q = &story.q});
+      }
+      EXPECT_TRUE(results[0] == results[1]);
     }
   }
 }
