@@ -1,6 +1,7 @@
 #include "core/pool.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace pagekv::inline v0::internal {
 
@@ -98,6 +99,7 @@ PageId PagePool::acquire() {
   const PageId page = free_.back();
   free_.pop_back();
   Page& entry = info(page);
+  assert(entry.state == State::free && entry.references == 0);
   entry.state = State::referenced;
   entry.references = 1;
   entry.claimed = 0;
@@ -108,8 +110,14 @@ PageId PagePool::acquire() {
   return page;
 }
 
+void PagePool::add_reference(PageId page) {
+  assert(info(page).state == State::referenced);
+  ++info(page).references;
+}
+
 void PagePool::release(PageId page) {
   Page& entry = info(page);
+  assert(entry.state == State::referenced && entry.references > 0);
   if (--entry.references > 0) return;
   const Fence fence = backend_.record_fence();
   if (backend_.passed(fence)) {

@@ -7,8 +7,8 @@
 // Memory is committed in extents, runs of pages at the end of what is committed so far. An extent
 // whose pages are all free can be decommitted, so that another group may have its bytes.
 //
-// Not thread-safe: the store's mutex is held around every call. Only references of a page may be read
-// without it.
+// Not thread-safe: the store's mutex is held around every call but address(), which reads nothing that
+// changes.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class PagePool {
 
   // A free page with one reference and nothing claimed; kNoPage when none is free.
   PageId acquire();
-  void add_reference(PageId page) { ++info(page).references; }
+  void add_reference(PageId page);  // REQUIRES: somebody holds it
   void release(PageId page);  // one reference
 
   std::uint32_t references(PageId page) const { return info(page).references; }

@@ -1,6 +1,7 @@
 #include "core/reservation.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace pagekv::inline v0::internal {
 
@@ -28,6 +29,7 @@ Status reserve_tail(StoreCore& core, StepEntry& entry, int group, PageNeed& need
   PageId& tail = sequence.table(group).at(sequence.length / core.layout().page_tokens());
 
   // Whatever a sole holder does not see, nobody sees: rows it truncated are free to be written.
+  assert(pool.claimed(tail) >= rows);
   if (pool.references(tail) == 1) pool.set_claimed(tail, rows);
   if (pool.claimed(tail) <= rows) {
     pool.set_claimed(tail, claim);
@@ -102,6 +104,7 @@ void undo_rows(StoreCore& core, StepEntry& entry) {
 }
 
 void keep_rows(StoreCore& core, StepEntry& entry, std::int64_t tokens) {
+  assert(tokens >= 0 && tokens <= entry.tokens);
   if (tokens == 0) {
     undo_rows(core, entry);
     return;
