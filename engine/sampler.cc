@@ -46,6 +46,11 @@ Result<Token> largest(std::span<const float> logits) {
   return static_cast<Token>(best);
 }
 
+// Most probable first, the lower id among equals.
+bool more_probable(double weight_a, Token a, double weight_b, Token b) {
+  return weight_a != weight_b ? weight_a > weight_b : a < b;
+}
+
 }  // namespace
 
 Result<Sampler> Sampler::make(const SamplerOptions& options) {
@@ -83,11 +88,6 @@ Result<Token> Sampler::sample(std::span<const float> logits) {
     if (target < 0) return candidate.token;
   }
   return candidates_.back().token;  // rounding left a little of the target over
-}
-
-// Most probable first, the lower id among equals.
-static bool more_probable(double weight_a, Token a, double weight_b, Token b) {
-  return weight_a != weight_b ? weight_a > weight_b : a < b;
 }
 
 void Sampler::keep_top_k() {
