@@ -25,9 +25,9 @@
 namespace pagekv::inline v0::engine {
 
 struct Request {
-  std::vector<Token> prompt;      // at least one token
-  std::int64_t max_tokens = 128;  // generated at most
-  SamplerOptions sampling;
+  std::vector<Token> prompt = {};  // at least one token
+  std::int64_t max_tokens = 128;   // generated at most
+  SamplerOptions sampling = {};
 };
 
 enum class FinishReason : std::uint8_t {
@@ -38,10 +38,10 @@ enum class FinishReason : std::uint8_t {
 };
 
 struct Completion {
-  int request = 0;            // as submit() numbered it
-  std::vector<Token> tokens;  // generated, without the end token
+  int request = 0;                 // as submit() numbered it
+  std::vector<Token> tokens = {};  // generated, without the end token
   FinishReason reason = FinishReason::error;
-  std::optional<Error> error;
+  std::optional<Error> error = {};
   std::int64_t prompt_tokens = 0;
   std::int64_t shared_tokens = 0;  // of the prompt, not computed but shared
 };
@@ -52,10 +52,10 @@ struct BatcherOptions {
   int max_kept = 16;                // finished sequences kept for their prefixes
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
   Arithmetic arithmetic = Arithmetic::exact;
-  std::function<bool(Token)> is_end;                       // may be empty: nothing ends
-  std::function<void(int request, Token token)> on_token;  // not called for end tokens
-  std::function<void(const Completion& completion)> on_finish;
-  std::function<void(std::int64_t done, std::int64_t total)> on_prefill;  // of running prompts
+  std::function<bool(Token)> is_end = {};                       // may be empty: nothing ends
+  std::function<void(int request, Token token)> on_token = {};  // not called for end tokens
+  std::function<void(const Completion& completion)> on_finish = {};
+  std::function<void(std::int64_t done, std::int64_t total)> on_prefill = {};  // of running prompts
 };
 
 struct BatcherStats {

@@ -20,9 +20,9 @@ struct OpenModel {
 };
 
 struct OpenOptions {
-  LoadOptions load;
+  LoadOptions load = {};
   // Of a llama2.c checkpoint; empty: tok512.bin or tokenizer.bin in the checkpoint's folder.
-  std::string tokenizer_path;
+  std::string tokenizer_path = {};
 };
 
 // Reads a GGUF file, or a llama2.c checkpoint where the name ends in ".bin". The file is not needed
@@ -33,7 +33,7 @@ Result<OpenModel> open_model(const std::string& path, const OpenOptions& options
 Result<ModelOutline> outline_model(const std::string& path);
 
 struct StoreSettings {
-  Format format;
+  Format format = {};
   std::int64_t page_tokens = kDefaultPageTokens;
   // Of all pages; 0: 1 GiB, or what one sequence needs where that is more.
   std::int64_t cap_bytes = 0;

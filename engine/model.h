@@ -71,13 +71,13 @@ class Model {
 
 struct LoadOptions {
   // Who packs the weights; null: the calling thread.
-  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Executor> executor = {};
   // How matrices are kept: bf16 or f32. Empty: f32 those that the file has in f32, bf16 the others.
-  std::optional<DType> weights;
+  std::optional<DType> weights = {};
   // Sequences will not be longer than this; 0: the model's context.
   std::int64_t context_tokens = 0;
   // Called now and then with weights done and in all, on the calling thread.
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
+  std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
 // Finds a tensor by its name in GGUF files ("blk.0.attn_q.weight"): what loaders of every file

@@ -92,29 +92,34 @@ LlamaConfig random_model_config(const RandomModelOptions& options) {
   return config;
 }
 
+TensorLookup random_tensors(const LlamaConfig& config, std::uint64_t seed) {
+  const std::int64_t q_rows = std::int64_t{config.query_heads} * config.head_dim;
+  const std::int64_t kv_rows = std::int64_t{config.kv_heads} * config.head_dim;
+  const auto tensors = std::make_shared<RandomTensors>(seed);
+  tensors->add_matrix("token_embd.weight", config.vocabulary, config.dim);
+  tensors->add_norm("output_norm.weight", config.dim);
+  if (!config.tied_output) tensors->add_matrix("output.weight", config.vocabulary, config.dim);
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    const std::string prefix = "blk." + std::to_string(layer) + ".";
+    tensors->add_norm(prefix + "attn_norm.weight", config.dim);
+    tensors->add_norm(prefix + "ffn_norm.weight", config.dim);
+    tensors->add_matrix(prefix + "attn_q.weight", q_rows, config.dim);
+    if (config.layers[layer].donor < 0) {
+      tensors->add_matrix(prefix + "attn_k.weight", kv_rows, config.dim);
+      tensors->add_matrix(prefix + "attn_v.weight", kv_rows, config.dim);
+    }
+    tensors->add_matrix(prefix + "attn_output.weight", config.dim, q_rows);
+    tensors->add_matrix(prefix + "ffn_gate.weight", config.hidden, config.dim);
+    tensors->add_matrix(prefix + "ffn_up.weight", config.hidden, config.dim);
+    tensors->add_matrix(prefix + "ffn_down.weight", config.dim, config.hidden);
+  }
+  return [tensors](std::string_view name) { return tensors->find(name); };
+}
+
 Result<std::unique_ptr<Model>> make_random_model(const RandomModelOptions& options,
                                                  const LoadOptions& load) {
   const LlamaConfig config = random_model_config(options);
-  const std::int64_t kv_rows = std::int64_t{config.kv_heads} * config.head_dim;
-  RandomTensors tensors(options.seed);
-  tensors.add_matrix("token_embd.weight", config.vocabulary, config.dim);
-  tensors.add_norm("output_norm.weight", config.dim);
-  for (int layer = 0; layer < options.layers; ++layer) {
-    const std::string prefix = "blk." + std::to_string(layer) + ".";
-    tensors.add_norm(prefix + "attn_norm.weight", config.dim);
-    tensors.add_norm(prefix + "ffn_norm.weight", config.dim);
-    tensors.add_matrix(prefix + "attn_q.weight", config.dim, config.dim);
-    if (config.layers[static_cast<std::size_t>(layer)].donor < 0) {
-      tensors.add_matrix(prefix + "attn_k.weight", kv_rows, config.dim);
-      tensors.add_matrix(prefix + "attn_v.weight", kv_rows, config.dim);
-    }
-    tensors.add_matrix(prefix + "attn_output.weight", config.dim, config.dim);
-    tensors.add_matrix(prefix + "ffn_gate.weight", config.hidden, config.dim);
-    tensors.add_matrix(prefix + "ffn_up.weight", config.hidden, config.dim);
-    tensors.add_matrix(prefix + "ffn_down.weight", config.dim, config.hidden);
-  }
-  return make_llama(
-      config, [&tensors](std::string_view name) { return tensors.find(name); }, load);
+  return make_llama(config, random_tensors(config, options.seed), load);
 }
 
 }  // namespace pagekv::inline v0::engine

@@ -28,6 +28,9 @@ struct RandomModelOptions {
 };
 
 LlamaConfig random_model_config(const RandomModelOptions& options);
+// Random f32 tensors for a model of that shape, by the names GGUF files give them. The lookup keeps
+// them alive.
+TensorLookup random_tensors(const LlamaConfig& config, std::uint64_t seed);
 Result<std::unique_ptr<Model>> make_random_model(const RandomModelOptions& options = {},
                                                  const LoadOptions& load = {});
 

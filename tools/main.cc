@@ -1,6 +1,8 @@
 // The pagekv command. Parses, then hands over to one file per subcommand.
 #include <CLI/CLI.hpp>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "pagekv/version.h"
 #include "tools/console.h"
@@ -21,7 +23,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    report_error(error.what());
+    const std::vector<std::string> unknown = app.remaining();
+    report_error(unknown.empty() ? error.what() : "there is no command " + unknown.front());
     return report_error("try --help", kExitUsage);
   }
   try {

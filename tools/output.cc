@@ -82,7 +82,8 @@ void Output::print_answer(std::size_t index) {
     std::fwrite(answer.text.data() + answer.printed, 1, answer.text.size() - answer.printed,
                 stdout);
     answer.printed = answer.text.size();
-    if (answer.finished) fmt::print("\n");
+    const bool nothing = answer.text.empty() && !answer.error.empty();
+    if (answer.finished && !nothing) fmt::print("\n");
   }
   if (answer.finished && !answer.error.empty()) {
     std::fflush(stdout);

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -18,17 +17,21 @@ namespace pagekv_tool {
 namespace {
 
 pagekv::Result<std::string> read_text(const std::string& path) {
-  if (path == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
+  std::string text;
+  bool complete = file != nullptr;
+  char buffer[4096];
+  while (complete) {
+    const std::size_t count = std::fread(buffer, 1, sizeof buffer, file);
+    text.append(buffer, count);
+    complete = std::ferror(file) == 0;  // a folder opens, and fails at the first byte
+    if (count < sizeof buffer) break;
   }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  // A folder opens, and fails at the first byte.
-  if (!file.is_open() || file.bad()) {
-    return pagekv::fail(pagekv::ErrorCode::io_error, "cannot read the prompt file {s}", {errno},
-                        path + ": " + std::strerror(errno));
-  }
-  return text;
+  const int reason = errno;
+  if (file != nullptr && file != stdin) std::fclose(file);
+  if (complete) return text;
+  return pagekv::fail(pagekv::ErrorCode::io_error, "cannot read the prompt file {s}", {reason},
+                      path + ": " + std::strerror(reason));
 }
 
 pagekv::Result<std::vector<std::string>> collect_prompts(const RunOptions& options) {

@@ -35,11 +35,11 @@ void add_text_options(CLI::App& app, RunOptions& options) {
   app.add_option("-p,--prompt", options.prompts,
                  "A prompt; may be given several times, all are answered together")
       ->type_name("TEXT")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("-f,--file", options.prompt_files,
                  "A file that is a prompt, or '-' for standard input; may be given several times")
       ->type_name("FILE")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_flag("--lines", options.lines, "Every line of the files that is not empty is a prompt");
   app.add_flag("--chat", options.chat,
                "Prompts are a user's turns, put into the model's chat template; without prompts, "

@@ -1,0 +1,146 @@
+// What the command prints when all is well.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "pagekv/version.h"
+#include "tests/engine/small_model.h"
+#include "tests/tools/command.h"
+
+namespace pagekv::testing {
+namespace {
+
+using nlohmann::json;
+
+class Run : public ::testing::Test {
+ protected:
+  void SetUp() override { model_ = place_.write("small.gguf", SmallModel().gguf()); }
+
+  Outcome run(std::vector<std::string> arguments, std::string_view input = {}) const {
+    arguments.insert(arguments.begin(), {"run", "-m", model_, "--temp", "0", "-n", "12"});
+    const Outcome outcome = place_.run(arguments, input);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome;
+  }
+  std::vector<json> run_json(std::vector<std::string> arguments,
+                             std::string_view input = {}) const {
+    arguments.push_back("--json");
+    std::istringstream lines(run(arguments, input).out);
+    std::vector<json> objects;
+    for (std::string line; std::getline(lines, line);) objects.push_back(json::parse(line));
+    return objects;
+  }
+
+  Workplace place_;
+  std::string model_;
+};
+
+TEST_F(Run, PrintsTheTextAloneAndTheFiguresBeside) {
+  const Outcome plain = run({"-p", "hello world"});
+  const std::vector<json> objects = run_json({"-p", "hello world"});
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(plain.out, objects[0]["text"].get<std::string>() + "\n");
+  EXPECT_EQ(objects[0]["prompt"], 0);
+  EXPECT_EQ(objects[0]["finish"], "length");
+  EXPECT_EQ(objects[0]["tokens"].size(), 12u);
+  const json& figures = objects[1]["figures"];
+  EXPECT_EQ(figures["decode_tokens"], 11);
+  EXPECT_EQ(figures["prefill_tokens"], objects[0]["prompt_tokens"]);
+  EXPECT_EQ(figures["kv_bytes_per_token"], 2 * 2 * 2 * 16 * 2);
+  for (const char* word : {"prefill", "decode", "tokens/s", "per token", "used", "shared", "cap"}) {
+    EXPECT_NE(plain.err.find(word), std::string::npos) << word;
+  }
+  EXPECT_EQ(plain.err.find('\x1b'), std::string::npos);  // no colours into a file
+  EXPECT_EQ(plain.err.find('\r'), std::string::npos);    // nor progress
+}
+
+TEST_F(Run, TextDoesNotDependOnThreadsPagesOrCompany) {
+  const std::string expected = run({"-p", "hello world"}).out;
+  EXPECT_EQ(run({"-p", "hello world", "-t", "1"}).out, expected);
+  EXPECT_EQ(run({"-p", "hello world", "-t", "3", "--page", "16"}).out, expected);
+  EXPECT_EQ(run({"-p", "hello world", "--page", "128", "--parallel", "1"}).out, expected);
+  EXPECT_EQ(run({"-f", place_.write("prompt.txt", "hello world")}).out, expected);
+  EXPECT_EQ(run({"-f", "-"}, "hello world").out, expected);
+  const std::string other = run({"-p", "12 12"}).out;
+  EXPECT_EQ(run({"-p", "hello world", "-p", "12 12"}).out,
+            "==> prompt 1 <==\n" + expected + "\n==> prompt 2 <==\n" + other);
+  EXPECT_EQ(run({"-f", "-", "--lines", "--parallel", "2"}, "hello world\n\n12 12\n").out,
+            "==> prompt 1 <==\n" + expected + "\n==> prompt 2 <==\n" + other);
+}
+
+TEST_F(Run, PromptsWithACommonBeginningShareIt) {
+  const std::string begin(60, 'x');
+  const std::vector<json> objects =
+      run_json({"--page", "16", "-p", begin + "1", "-p", begin + "2", "-p", begin + "3"});
+  ASSERT_EQ(objects.size(), 4u);
+  EXPECT_EQ(objects[0]["shared_tokens"], 0);
+  EXPECT_EQ(objects[1]["shared_tokens"], objects[1]["prompt_tokens"].get<int>() - 1);
+  EXPECT_GT(objects[3]["figures"]["pages_shared"], 0);
+  EXPECT_EQ(objects[3]["figures"]["shared_tokens"],
+            objects[1]["shared_tokens"].get<int>() + objects[2]["shared_tokens"].get<int>());
+}
+
+TEST_F(Run, SeedsGiveRepeatableText) {
+  const auto sampled = [&](const char* seed) {
+    return place_
+        .run({"run", "-m", model_, "-p", "hello", "-n", "20", "--temp", "1.5", "--top-k", "0",
+              "--top-p", "1", "--seed", seed})
+        .out;
+  };
+  EXPECT_EQ(sampled("1"), sampled("1"));
+  EXPECT_NE(sampled("1"), sampled("2"));
+}
+
+TEST_F(Run, FormatsAndWeightsAreOptions) {
+  for (const char* format : {"f32", "f16", "bf16"}) {
+    const std::vector<json> objects = run_json({"-p", "hello", "--kv", format});
+    EXPECT_EQ(objects.back()["figures"]["kv_format"], format);
+  }
+  run({"-p", "hello", "--weights", "bf16", "--arithmetic", "fast", "--cap", "1M"});
+}
+
+TEST_F(Run, OneFailingPromptLeavesTheOthers) {
+  const Outcome outcome = place_.run({"run", "-m", model_, "--temp", "0", "-n", "2", "--page", "16",
+                                      "--cap", "8K", "-p", std::string(100, 'x'), "-p", "12"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("prompt 1"), std::string::npos);
+  EXPECT_EQ(outcome.out.find("==> prompt 1 <==\n\n==> prompt 2 <==\n"), 0u) << outcome.out;
+}
+
+TEST(Info, DescribesMachineAndModel) {
+  const Workplace place;
+  const std::string model = place.write("small.gguf", SmallModel().gguf());
+  const Outcome text = place.run({"info", "-m", model, "--memory", "1M"});
+  EXPECT_EQ(text.exit_code, 0);
+  for (const char* word :
+       {"cpu/", "processors", "huge pages", "small.gguf", "f32", "f16", "bf16"}) {
+    EXPECT_NE(text.out.find(word), std::string::npos) << word;
+  }
+  const Outcome outcome = place.run({"info", "-m", model, "--memory", "1M", "--json"});
+  const json object = json::parse(outcome.out);
+  EXPECT_EQ(object["model"]["layers"], 2);
+  EXPECT_EQ(object["model"]["formats"][2]["format"], "bf16");
+  EXPECT_EQ(object["model"]["formats"][2]["bytes_per_token"], 256);
+  EXPECT_EQ(object["model"]["formats"][2]["tokens"], 4096);
+  EXPECT_FALSE(object["targets"].empty());
+  // Without a model it still describes the machine.
+  const Outcome machine = place.run({"info"}, {}, {"XDG_CACHE_HOME=" + place.path("none")});
+  EXPECT_EQ(machine.exit_code, 0);
+  EXPECT_NE(machine.out.find("scripts/demo"), std::string::npos);
+}
+
+TEST(Help, ExitsWell) {
+  const Workplace place;
+  EXPECT_EQ(place.run({"--version"}).out, "pagekv " PAGEKV_VERSION_STRING "\n");
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--help"}, {"run", "--help"}, {"info", "--help"}}) {
+    const Outcome outcome = place.run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_FALSE(outcome.out.empty());
+  }
+  EXPECT_NE(place.run({"--help"}).out.find("Exit codes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pagekv::testing
