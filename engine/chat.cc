@@ -77,16 +77,15 @@ Result<std::vector<Token>> ChatTemplate::encode(const Tokenizer& tokenizer,
     return fail(ErrorCode::invalid_argument, "a chat needs at least one message");
   }
   std::vector<Token> out;
-  bool first = true;
+  if (tokenizer.adds_bos()) out.push_back(tokenizer.bos());
   for (const ChatSegment& segment : render(messages, answer)) {
-    const auto tokens = tokenizer.encode(segment.text, {.bos = first, .special = segment.marker});
+    const auto tokens = tokenizer.encode(segment.text, {.bos = false, .special = segment.marker});
     if (!tokens) return tl::unexpected(tokens.error());
-    if (segment.marker && !tokenizer.is_control(tokens->back())) {
+    if (segment.marker && (tokens->size() != 1 || !tokenizer.is_control(tokens->front()))) {
       return fail(ErrorCode::unsupported, "the chat marker {s} is no token of the vocabulary", {},
                   segment.text);
     }
     out.insert(out.end(), tokens->begin(), tokens->end());
-    first = false;
   }
   return out;
 }

@@ -90,5 +90,39 @@ TEST_F(ChatTokens, ErrorsSayWhatIsWrong) {
             "the chat marker <|im_start|> is no token of the vocabulary");
 }
 
+// A vocabulary without tokens for the marker's bytes drops them all.
+TEST_F(ChatTokens, MarkersThatVanishAreErrors) {
+  SmallVocabulary nothing;
+  nothing.tokens = {"x", "<s>"};
+  nothing.types = {1, 3};
+  nothing.merges.clear();
+  GgufWriter writer;
+  nothing.write(writer, 1, 1);
+  writer.boolean("tokenizer.ggml.add_bos_token", true);
+  const std::string bytes = writer.finish();
+  const auto vocabulary = make_tokenizer(*engine::GgufFile::parse(as_bytes(bytes)));
+  ASSERT_TRUE(vocabulary) << vocabulary.error().message();
+  const auto chat = ChatTemplate::detect(kPlain);
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  EXPECT_EQ(chat->encode(**vocabulary, messages).error().code(), ErrorCode::unsupported);
+}
+
+TEST_F(ChatTokens, BeginsWithBosWhereTheModelWantsIt) {
+  SmallVocabulary vocabulary;
+  GgufWriter writer;
+  vocabulary.write(writer, kEndOfText, kImEnd);
+  writer.boolean("tokenizer.ggml.add_bos_token", true);
+  const std::string bytes = writer.finish();
+  const auto with_bos = make_tokenizer(*engine::GgufFile::parse(as_bytes(bytes)));
+  ASSERT_TRUE(with_bos);
+  const auto chat = ChatTemplate::detect(kPlain);
+  const std::vector<ChatMessage> messages = {{"user", "Hi"}};
+  const auto tokens = chat->encode(**with_bos, messages);
+  ASSERT_TRUE(tokens);
+  EXPECT_EQ((*tokens)[0], kEndOfText);
+  EXPECT_EQ((*tokens)[1], kImStart);
+  EXPECT_EQ(std::count(tokens->begin(), tokens->end(), kEndOfText), 1);
+}
+
 }  // namespace
 }  // namespace pagekv::testing
