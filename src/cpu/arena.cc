@@ -70,7 +70,7 @@ Result<std::unique_ptr<Arena>> CpuArena::reserve(std::int64_t bytes, bool huge_p
 }
 
 CpuArena::CpuArena(void* mapping, std::int64_t mapped_bytes, std::int64_t bytes)
-    : mapping_(mapping), mapped_bytes_(mapped_bytes), bytes_(bytes) {
+    : mapping_(mapping), mapped_bytes_(mapped_bytes), bytes_(bytes), marked_begin_(bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(mapping);
   const std::uintptr_t misaligned = address % static_cast<std::uintptr_t>(kBaseAlignment);
   const std::uintptr_t skip = misaligned == 0 ? 0 : kBaseAlignment - misaligned;
@@ -78,8 +78,9 @@ CpuArena::CpuArena(void* mapping, std::int64_t mapped_bytes, std::int64_t bytes)
 }
 
 CpuArena::~CpuArena() {
-  // The addresses may be handed out again; their poison must not stay behind.
-  unpoison(base_, bytes_);
+  // The addresses may be handed out again; their poison must not stay behind. Only what was
+  // poisoned: the shadow of a whole reservation is memory in itself.
+  if (marked_begin_ < marked_end_) unpoison(base_ + marked_begin_, marked_end_ - marked_begin_);
   munmap(mapping_, to_size(mapped_bytes_));
 }
 
@@ -105,6 +106,8 @@ void CpuArena::decommit(std::int64_t offset, std::int64_t bytes) {
 }
 
 void CpuArena::mark_free(std::int64_t offset, std::int64_t bytes) {
+  marked_begin_ = std::min(marked_begin_, offset);
+  marked_end_ = std::max(marked_end_, offset + bytes);
   poison(base_ + offset, bytes);
 }
 

@@ -1,6 +1,6 @@
 // CpuArena: address space from mmap, memory by protection.
 //
-// Not thread-safe for overlapping ranges; core commits and decommits under its own lock.
+// Not thread-safe: core calls it under its own lock.
 #pragma once
 
 #include <memory>
@@ -31,6 +31,9 @@ class CpuArena final : public Arena {
   std::int64_t mapped_bytes_;  // of it
   std::byte* base_;            // aligned, inside the mapping
   std::int64_t bytes_;         // that the caller asked for
+  // Whatever was ever marked free lies in [marked_begin_, marked_end_).
+  std::int64_t marked_begin_;
+  std::int64_t marked_end_ = 0;
 };
 
 }  // namespace pagekv::inline v0::internal

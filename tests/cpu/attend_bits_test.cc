@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "cpu/paged_cache.h"
 
@@ -194,6 +195,38 @@ TEST_P(OnTarget, CompanyKeepsBits) {
         std::memcmp(alone.lse.data(), together.lse.data() + at, alone.lse.size() * sizeof(float)),
         0);
     first_row += query.rows;
+  }
+}
+
+// While one thread writes rows past a view's length, into the view's last tile too, others read the
+// view and copy its rows. A thread sanitizer looks on.
+TEST_P(OnTarget, WritersPastTheLengthDisturbNoReader) {
+  constexpr std::uint64_t kSeed = 12;
+  for (const TileArrangement arrangement :
+       {TileArrangement::row_major, TileArrangement::key_tile16}) {
+    const CacheShape shape{
+        .kv_heads = 1, .key_dim = 32, .value_dim = 32, .arrangement = arrangement};
+    const Story story(shape, 4, 64, kSeed);
+    constexpr std::int64_t kLength = 21;
+    PagedCache cache(make_device(GetParam()), shape, {story.length, story.length}, kSeed);
+    write(story, cache, 0, kLength);
+    const auto read = [&](std::int64_t rows) {
+      return attend(cache, {.queries = {{.sequence = 0, .length = kLength, .rows = rows}},
+                            .spec = story.spec(0),
+                            .q = &story.q});
+    };
+    const AttendResult quiet[2] = {read(1), read(kLength)};
+    std::thread writer([&] {
+      for (std::int64_t row = kLength; row < story.length; ++row) {
+        write(story, cache, row, row + 1);
+      }
+    });
+    for (int round = 0; round < 10; ++round) {
+      EXPECT_TRUE(read(1) == quiet[0]);
+      EXPECT_TRUE(read(kLength) == quiet[1]);
+      cache.backend().copy_rows(cache.address(), cache.pages(0)[0], cache.pages(1)[0], kLength, {});
+    }
+    writer.join();
   }
 }
 

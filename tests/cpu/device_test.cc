@@ -8,6 +8,10 @@
 #include "core/backend.h"
 #include "cpu/paged_cache.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace pagekv::testing {
 namespace {
 
@@ -79,6 +83,26 @@ TEST(CpuArena, RefusesWhatTheSystemRefuses) {
   EXPECT_EQ(arena.error().code(), ErrorCode::out_of_memory);
   EXPECT_EQ(arena.error().number(0), kTooMuch);
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(CpuArena, PoisonsFreePages) {
+  const Device device = make_device();
+  auto arena = device.backend().reserve_arena(1 << 20);
+  ASSERT_TRUE(arena.has_value());
+  ASSERT_TRUE((*arena)->commit(0, 1 << 20).has_value());
+  std::byte* base = (*arena)->base();
+  (*arena)->mark_free(4096, 8192);
+  EXPECT_FALSE(__asan_address_is_poisoned(base + 4095));
+  EXPECT_TRUE(__asan_address_is_poisoned(base + 4096));
+  EXPECT_TRUE(__asan_address_is_poisoned(base + 4096 + 8191));
+  EXPECT_FALSE(__asan_address_is_poisoned(base + 4096 + 8192));
+  (*arena)->mark_used(4096, 4096);
+  EXPECT_FALSE(__asan_address_is_poisoned(base + 8191));
+  EXPECT_TRUE(__asan_address_is_poisoned(base + 8192));
+  arena->reset();
+  EXPECT_FALSE(__asan_address_is_poisoned(base + 8192)) << "the addresses may be reused";
+}
+#endif
 
 }  // namespace
 }  // namespace pagekv::testing
