@@ -100,6 +100,21 @@ TEST_F(StepTest, CommitCountsKeepAPrefixOfEachSequence) {
   EXPECT_TRUE(tokens_.holds(one.ref(), expected));
 }
 
+// Design rule 9: partly committing a step lowers its own claim.
+TEST_F(StepTest, RowsRejectedByACountAreUnclaimedAlsoWhereThePageIsShared) {
+  auto one = sequence(count_up(0, 4));
+  Step step = *reserve({{&one, 8}});
+  tokens_.write(step, count_up(4, 8));
+  const std::vector<std::int64_t> counts = {3};
+  ASSERT_TRUE(step.commit(counts));
+  const View shared = *one.publish();
+  const auto copies = test_.backend->copies.load();
+  ASSERT_TRUE(tokens_.append(one, count_up(7, 1)));
+  EXPECT_EQ(test_.backend->copies, copies) << "row 7 was given back, so it is written in place";
+  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 8)));
+  EXPECT_TRUE(tokens_.holds(shared, count_up(0, 7)));
+}
+
 TEST_F(StepTest, CommitRefusesBadCountsAndUnwrittenLayersAndStaysLive) {
   auto one = sequence();
   Step step = *reserve({{&one, 4}});
