@@ -28,6 +28,10 @@ Result<OpenModel> open_gguf(const MappedFile& mapped, const OpenOptions& options
   if (!model) return tl::unexpected<Error>(model.error());
   Result<std::unique_ptr<Tokenizer>> tokenizer = make_tokenizer(*file);
   if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
+  if ((*tokenizer)->vocabulary_size() > (*model)->info().vocabulary) {
+    return fail(ErrorCode::corrupt_file, "a tokenizer of {0} tokens for a model of {1}",
+                {(*tokenizer)->vocabulary_size(), (*model)->info().vocabulary});
+  }
   return OpenModel{std::move(*model), std::move(*tokenizer), find_chat_template(*file)};
 }
 
@@ -107,8 +111,12 @@ Result<Store> make_model_store(const Model& model, const Device& device,
                                                   .page_tokens = settings.page_tokens,
                                                   .arrangement = device.suggested_arrangement()});
   if (!layout) return tl::unexpected<Error>(layout.error());
-  const std::int64_t context =
-      settings.context_tokens > 0 ? settings.context_tokens : model.info().context_tokens;
+  const std::int64_t limit = model.info().context_tokens;
+  if (settings.context_tokens > limit) {
+    return fail(ErrorCode::invalid_argument, "a context of {0} tokens; the model has {1}",
+                {settings.context_tokens, limit});
+  }
+  const std::int64_t context = settings.context_tokens > 0 ? settings.context_tokens : limit;
   const std::int64_t one_sequence = layout->bytes_per_token() * (context + settings.page_tokens);
   const std::int64_t cap =
       settings.cap_bytes > 0 ? settings.cap_bytes : std::max(kDefaultCapBytes, one_sequence);

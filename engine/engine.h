@@ -40,8 +40,8 @@ struct StoreSettings {
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
 };
 
-// A store with the model's layers, arranged as the device likes. Errors: those of
-// CacheLayout::make() and Store::make().
+// A store with the model's layers, arranged as the device likes. Errors: invalid_argument (more
+// context than the model has), and those of CacheLayout::make() and Store::make().
 Result<Store> make_model_store(const Model& model, const Device& device,
                                const StoreSettings& settings);
 

@@ -12,10 +12,10 @@ namespace {
 
 class LlamaModel final : public Model {
  public:
-  LlamaModel(LlamaConfig config, LlamaWeights weights, std::int64_t positions)
+  LlamaModel(LlamaConfig config, LlamaWeights weights)
       : config_(std::move(config)),
         weights_(std::move(weights)),
-        rope_(config_.rope_pairs, config_.rope_dim, positions, config_.rope_base),
+        rope_(config_.rope_pairs, config_.rope_dim, config_.rope_base),
         info_(llama_info(config_)) {
     info_.weight_bytes = weights_.embedding.bytes();
     if (!config_.tied_output) info_.weight_bytes += weights_.output.bytes();
@@ -36,12 +36,12 @@ class LlamaModel final : public Model {
 
   const LlamaConfig& config() const { return config_; }
   const LlamaWeights& weights() const { return weights_; }
-  const RopeTable& rope() const { return rope_; }
+  const Rope& rope() const { return rope_; }
 
  private:
   LlamaConfig config_;
   LlamaWeights weights_;
-  RopeTable rope_;
+  Rope rope_;
   ModelInfo info_;
 };
 
@@ -70,6 +70,7 @@ class LlamaRunner final : public Runner {
 
  private:
   Status begin(const Step& step, const ForwardRows& rows, std::span<const float> logits);
+  Status set_positions(const Step& step);
   Status plan_reads(const Step& step);
   Status attend(Step& step, int layer);
   void feed_forward(int layer);
@@ -87,8 +88,8 @@ class LlamaRunner final : public Runner {
   std::vector<Plan> plans_;       // one per layer group
   std::vector<QueryRows> views_;  // of the step, for the plans
   std::int64_t rows_ = 0;
-  std::vector<std::int64_t> positions_;  // [row]
   // Activations, all [row, ...] and grown to the largest batch seen.
+  std::vector<float> turns_;      // of each row's position
   std::vector<float> hidden_;     // [dim]
   std::vector<float> normed_;     // [dim]
   std::vector<float> qkv_;        // [q_width | kv_width | kv_width]
@@ -114,19 +115,11 @@ Status LlamaRunner::begin(const Step& step, const ForwardRows& rows,
       return fail(ErrorCode::invalid_argument, "logits of row {0} of {1}", {row, rows_});
     }
   }
-  positions_.clear();
-  for (int i = 0; i < step.size(); ++i) {
-    const std::int64_t end = step.view(i).length();
-    if (end > model_.rope().positions()) {
-      return fail(ErrorCode::too_long, "{0} tokens; the model was loaded for {1}",
-                  {end, model_.rope().positions()});
-    }
-    for (std::int64_t at = end - step.tokens(i); at < end; ++at) positions_.push_back(at);
-  }
   const auto count = static_cast<std::size_t>(rows_);
   const auto grow = [count](std::vector<float>& buffer, std::int64_t width) {
     buffer.resize(std::max(buffer.size(), count * static_cast<std::size_t>(width)));
   };
+  grow(turns_, model_.rope().turn_floats());
   grow(hidden_, config_.dim);
   grow(normed_, config_.dim);
   grow(qkv_, q_width_ + 2 * kv_width_);
@@ -142,6 +135,23 @@ Status LlamaRunner::begin(const Step& step, const ForwardRows& rows,
     }
     model_.weights().embedding.unpack_row(
         token, hidden_.data() + row * static_cast<std::size_t>(config_.dim));
+  }
+  return set_positions(step);
+}
+
+// A row's place in its sequence is its position.
+Status LlamaRunner::set_positions(const Step& step) {
+  float* turns = turns_.data();
+  for (int i = 0; i < step.size(); ++i) {
+    const std::int64_t end = step.view(i).length();
+    if (end > config_.context_tokens) {
+      return fail(ErrorCode::too_long, "{0} tokens; the model has a context of {1}",
+                  {end, config_.context_tokens});
+    }
+    for (std::int64_t position = end - step.tokens(i); position < end; ++position) {
+      model_.rope().turns(position, turns);
+      turns += model_.rope().turn_floats();
+    }
   }
   return {};
 }
@@ -171,7 +181,7 @@ void LlamaRunner::rotate_rows(bool with_keys, std::int64_t width) {
   const std::int64_t heads = config_.query_heads + (with_keys ? config_.kv_heads : 0);
   executor_.parallel_for(rows_, [&](int, std::int64_t row) {
     model_.rope().rotate(qkv_.data() + row * width, heads, config_.head_dim,
-                         positions_[static_cast<std::size_t>(row)]);
+                         turns_.data() + row * model_.rope().turn_floats());
   });
 }
 
@@ -270,15 +280,9 @@ Result<std::unique_ptr<Model>> make_llama(LlamaConfig config, const TensorLookup
   if (Status status = check_llama_config(config); !status) {
     return tl::unexpected<Error>(status.error());
   }
-  if (options.context_tokens > config.context_tokens || options.context_tokens < 0) {
-    return fail(ErrorCode::invalid_argument, "a context of {0} tokens; the model has {1}",
-                {options.context_tokens, config.context_tokens});
-  }
   Result<LlamaWeights> weights = load_llama_weights(config, lookup, options);
   if (!weights) return tl::unexpected<Error>(weights.error());
-  const std::int64_t positions =
-      options.context_tokens > 0 ? options.context_tokens : config.context_tokens;
-  return std::make_unique<LlamaModel>(std::move(config), std::move(*weights), positions);
+  return std::make_unique<LlamaModel>(std::move(config), std::move(*weights));
 }
 
 Result<std::unique_ptr<Model>> make_llama(const GgufFile& file, const LoadOptions& options) {

@@ -74,8 +74,6 @@ struct LoadOptions {
   std::shared_ptr<Executor> executor = {};
   // How matrices are kept: bf16 or f32. Empty: f32 those that the file has in f32, bf16 the others.
   std::optional<DType> weights = {};
-  // Sequences will not be longer than this; 0: the model's context.
-  std::int64_t context_tokens = 0;
   // Called now and then with weights done and in all, on the calling thread.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
@@ -93,8 +91,7 @@ struct ModelOutline {
 Result<ModelOutline> outline_model(const GgufFile& file);
 
 // Errors: unsupported (an architecture, a tensor type or an option of the file that is not known
-// here, named), corrupt_file (missing metadata or tensors, wrong shapes, named),
-// invalid_argument (more context_tokens than the model has), out_of_memory.
+// here, named), corrupt_file (missing metadata or tensors, wrong shapes, named), out_of_memory.
 Result<std::unique_ptr<Model>> load_model(const GgufFile& file, const LoadOptions& options = {});
 
 }  // namespace pagekv::inline v0::engine

@@ -14,25 +14,24 @@ enum class RopePairs : std::uint8_t {
   halves = 1,    // elements i and i + dim / 2
 };
 
-// Sines and cosines of all positions, made once. Immutable; safe on any thread.
-class RopeTable {
+// Immutable; safe on any thread.
+class Rope {
  public:
-  RopeTable() = default;
-  // REQUIRES: dim even, dim >= 2, positions >= 1, base > 0. Angles are computed in double.
-  RopeTable(RopePairs pairs, std::int64_t dim, std::int64_t positions, double base);
+  // REQUIRES: dim even, dim >= 2, base > 0.
+  Rope(RopePairs pairs, std::int64_t dim, double base);
 
-  std::int64_t positions() const { return positions_; }
+  // Floats of turns(): a cosine and a sine for each pair.
+  std::int64_t turn_floats() const { return 2 * static_cast<std::int64_t>(frequencies_.size()); }
+  // The turns of one position, the same in all layers. Angles are computed in double: in f32 they
+  // would lose a bit with every doubling of the position.
+  void turns(std::int64_t position, float* turns) const;
+
   // Turns the first `dim` elements of `heads` heads, `head_stride` elements apart.
-  // REQUIRES: 0 <= position < positions().
-  void rotate(float* row, std::int64_t heads, std::int64_t head_stride,
-              std::int64_t position) const;
+  void rotate(float* row, std::int64_t heads, std::int64_t head_stride, const float* turns) const;
 
  private:
-  RopePairs pairs_ = RopePairs::adjacent;
-  std::int64_t half_ = 0;  // pairs of a head
-  std::int64_t positions_ = 0;
-  std::vector<float> cosines_;  // [position, pair]
-  std::vector<float> sines_;    // [position, pair]
+  RopePairs pairs_;
+  std::vector<double> frequencies_;  // [pair]
 };
 
 }  // namespace pagekv::inline v0::engine

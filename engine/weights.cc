@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <span>
 #include <utility>
 
 namespace pagekv::inline v0::engine {
@@ -49,14 +50,17 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view name, std::int6
 Status WeightLoader::pack(const TensorView& tensor, std::int64_t first_row, PackedMatrix& matrix) {
   const std::int64_t columns = tensor.columns();
   const std::int64_t items = (tensor.rows() + kPackRows - 1) / kPackRows;
-  std::vector<std::vector<float>> scratch(static_cast<std::size_t>(executor_->threads()));
+  // Made here, so that no worker allocates.
+  std::vector<std::vector<float>> scratch(
+      static_cast<std::size_t>(executor_->threads()),
+      std::vector<float>(static_cast<std::size_t>(kPackRows * columns)));
   std::mutex mutex;
   Status first_failure;
   executor_->parallel_for(items, [&](int worker, std::int64_t item) {
-    std::vector<float>& values = scratch[static_cast<std::size_t>(worker)];
     const std::int64_t row = item * kPackRows;
     const std::int64_t rows = std::min(kPackRows, tensor.rows() - row);
-    values.resize(static_cast<std::size_t>(rows * columns));
+    const std::span<float> values(scratch[static_cast<std::size_t>(worker)].data(),
+                                  static_cast<std::size_t>(rows * columns));
     const Status status = widen(tensor, row, rows, values);
     if (!status) {
       const std::lock_guard lock(mutex);

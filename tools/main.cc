@@ -1,7 +1,9 @@
 // The pagekv command. Parses, then hands over to one file per subcommand.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "pagekv/version.h"
@@ -28,8 +30,12 @@ int main(int argc, char** argv) {
     return report_error("try --help", kExitUsage);
   }
   try {
-    return run_command->parsed() ? run(run_options) : info(info_options);
+    const int code = run_command->parsed() ? run(run_options) : info(info_options);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return report_error("cannot write to standard output");
   } catch (const std::bad_alloc&) {
     return report_error("out of memory");
+  } catch (const std::system_error& error) {  // what printing throws when the disk is full
+    return report_error(error.what());
   }
 }

@@ -1,6 +1,7 @@
 #include "tools/run.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -71,8 +72,13 @@ int run_prompts(Session& session, const std::vector<std::string>& texts) {
 // the pages already, so only the new part is computed.
 int converse(Session& session) {
   std::vector<pagekv::engine::ChatMessage> messages;
-  print_note("one line is one turn; end with Ctrl-D");
-  for (std::string line; std::getline(std::cin, line);) {
+  const bool by_hand = isatty(STDIN_FILENO) == 1;
+  if (by_hand) print_note("one line is one turn; end with Ctrl-D");
+  const auto next_line = [by_hand](std::string& line) {
+    if (by_hand) fmt::print(stderr, "> ");
+    return static_cast<bool>(std::getline(std::cin, line));
+  };
+  for (std::string line; next_line(line);) {
     if (line.empty()) continue;
     messages.push_back({.role = "user", .content = line});
     const pagekv::Result<std::vector<Token>> prompt = session.encode(messages);

@@ -32,7 +32,6 @@ pagekv::Result<engine::OpenModel> load(const RunOptions& options,
   open.tokenizer_path = options.tokenizer;
   open.load.executor = executor;
   open.load.weights = weight_type(options.weights);
-  open.load.context_tokens = options.context_tokens;
   open.load.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
   return engine::open_model(*path, open);
 }

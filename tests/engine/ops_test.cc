@@ -93,15 +93,17 @@ TEST(Ops, BitsDoNotDependOnRowsOrThreads) {
   }
 }
 
-TEST(RopeTable, TurnsPairsOfBothKinds) {
+TEST(Rope, TurnsPairsOfBothKinds) {
   std::mt19937_64 random(kSeed);
   constexpr std::int64_t kHeads = 3, kHeadDim = 16, kTurned = 12, kStride = 20;
   for (const engine::RopePairs pairs : {engine::RopePairs::adjacent, engine::RopePairs::halves}) {
-    const engine::RopeTable table(pairs, kTurned, 5000, 10000.0);
+    const engine::Rope rope(pairs, kTurned, 10000.0);
+    Values turns(static_cast<std::size_t>(rope.turn_floats()));
     for (const std::int64_t position : {0, 1, 77, 4999}) {
       const Values before = random_values(random, kHeads * kStride);
       Values after = before;
-      table.rotate(after.data(), kHeads, kStride, position);
+      rope.turns(position, turns.data());
+      rope.rotate(after.data(), kHeads, kStride, turns.data());
       Values expected = before;
       for (std::int64_t head = 0; head < kHeads; ++head) {
         for (std::int64_t pair = 0; pair < kTurned / 2; ++pair) {

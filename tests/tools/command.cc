@@ -43,14 +43,15 @@ std::string Workplace::write(const std::string& name, std::string_view bytes) co
 }
 
 Outcome Workplace::run(const std::vector<std::string>& arguments, std::string_view input,
-                       const std::vector<std::string>& environment) const {
+                       const std::vector<std::string>& environment,
+                       const std::string& out_path) const {
   write("stdin", input);
   std::string line = "env -u PAGEKV_MODEL";
   for (const std::string& assignment : environment) line += " " + quoted(assignment);
   line += " " + quoted(PAGEKV_COMMAND);
   for (const std::string& argument : arguments) line += " " + quoted(argument);
-  line +=
-      " <" + quoted(path("stdin")) + " >" + quoted(path("stdout")) + " 2>" + quoted(path("stderr"));
+  line += " <" + quoted(path("stdin")) + " >" +
+          quoted(out_path.empty() ? path("stdout") : out_path) + " 2>" + quoted(path("stderr"));
   const int status = std::system(line.c_str());
   // The shell reports a command killed by a signal as 128 and the signal's number.
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -26,9 +26,11 @@ class Workplace {
   std::string write(const std::string& name, std::string_view bytes) const;
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
 
-  // Arguments reach the command as they are. `environment`: assignments, "NAME=value".
+  // Arguments reach the command as they are. `environment`: assignments, "NAME=value". `out_path`:
+  // where standard output goes instead of into Outcome::out.
   Outcome run(const std::vector<std::string>& arguments, std::string_view input = {},
-              const std::vector<std::string>& environment = {}) const;
+              const std::vector<std::string>& environment = {},
+              const std::string& out_path = {}) const;
 
  private:
   std::filesystem::path folder_;

@@ -1,6 +1,7 @@
 // What the command prints when all is well.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -106,6 +107,13 @@ TEST_F(Run, OneFailingPromptLeavesTheOthers) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.err.find("prompt 1"), std::string::npos);
   EXPECT_EQ(outcome.out.find("==> prompt 1 <==\n\n==> prompt 2 <==\n"), 0u) << outcome.out;
+}
+
+TEST_F(Run, SaysWhenNobodyTakesTheText) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const Outcome outcome = place_.run({"run", "-m", model_, "-p", "hello"}, {}, {}, "/dev/full");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("pagekv: "), std::string::npos) << outcome.err;
 }
 
 TEST(Info, DescribesMachineAndModel) {
