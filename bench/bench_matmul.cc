@@ -1,11 +1,12 @@
 // Speed of engine/matmul beside OpenBLAS sgemm (f32 weights) on the shapes of SmolLM2-135M.
 //
-//   env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE bench_matmul [threads] [rounds]
+//   OPENBLAS_CORETYPE=SkylakeX bench_matmul [threads] [rounds]
 //
-// Every shape is checked against float64 first. The two sides take turns, so that a busy machine
-// hurts both; shown are medians, and the ratio's median and quartiles over rounds. A single row is
-// bound by memory: there the figure is weight bytes per second, beside a plain read of as many
-// bytes.
+// The head of the report says which kernels OpenBLAS chose: a release older than the processor
+// falls back to very slow ones unless OPENBLAS_CORETYPE names better. Every shape is checked
+// against float64 first. The two sides take turns, so that a busy machine hurts both; shown are
+// medians, and the ratio's median and quartiles over rounds. A single row is bound by memory: there
+// the figure is weight bytes per second, beside a plain read of as many bytes.
 #include <cblas.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/measure.h"
 #include "engine/matmul.h"
 
 extern "C" char* openblas_get_corename();
@@ -27,6 +29,9 @@ namespace {
 
 using pagekv::DType;
 using pagekv::Executor;
+using pagekv::bench::quantile;
+using pagekv::bench::seconds;
+using pagekv::bench::spread;
 using pagekv::engine::PackedMatrix;
 
 struct Shape {
@@ -96,37 +101,9 @@ double worst_error(const Problem& problem) {
   return worst;
 }
 
-template <typename F>
-double seconds(const F& function) {
-  const auto start = std::chrono::steady_clock::now();
-  function();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // OpenBLAS's threads go on spinning for a while after a product; nobody measures beside them.
 void let_threads_sleep() {
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
-}
-
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
-// Reads `bytes` bytes with all threads; returns a value that depends on them.
-std::uint64_t read_bytes(Executor& executor, const std::byte* data, std::int64_t bytes) {
-  constexpr std::int64_t kPiece = 64 * 1024;
-  std::vector<std::uint64_t> sums(static_cast<std::size_t>(executor.threads()) * 8);
-  executor.parallel_for((bytes + kPiece - 1) / kPiece, [&](int worker, std::int64_t piece) {
-    const auto* words = reinterpret_cast<const std::uint64_t*>(data + piece * kPiece);
-    const std::int64_t count = std::min(kPiece, bytes - piece * kPiece) / 8;
-    std::uint64_t sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += words[i];
-    sums[static_cast<std::size_t>(worker) * 8] += sum;
-  });
-  std::uint64_t total = 0;
-  for (const std::uint64_t sum : sums) total += sum;
-  return total;
 }
 
 void measure_many(Executor& executor, const Shape& shape, int rounds) {
@@ -150,45 +127,39 @@ void measure_many(Executor& executor, const Shape& shape, int rounds) {
     ratios.push_back(blas.back() / ours.back());
     let_threads_sleep();
   }
-  std::printf("%5lld %6lld %4lld  %8.1f %8.1f  %5.2f (%4.2f-%4.2f)   %.1e %.1e\n",
+  std::printf("%5lld %6lld %4lld  %8.1f %8.1f  %s   %.1e %.1e\n",
               static_cast<long long>(shape.inner), static_cast<long long>(shape.outputs),
               static_cast<long long>(kManyRows), flops / quantile(ours, 0.5) * 1e-9,
-              flops / quantile(blas, 0.5) * 1e-9, quantile(ratios, 0.5), quantile(ratios, 0.25),
-              quantile(ratios, 0.75), our_error, blas_error);
+              flops / quantile(blas, 0.5) * 1e-9, spread(ratios).c_str(), our_error, blas_error);
 }
 
 void measure_one(Executor& executor, const Shape& shape, int rounds) {
   // As many copies as make up 512 MiB: beyond what a core's caches hold, as a model's layers are.
+  constexpr std::int64_t kBytes = std::int64_t{512} << 20;
   Problem problem = make_problem(shape, 1);
   run_ours(executor, problem);
   const double error = worst_error(problem);
-  const std::int64_t copies =
-      std::max<std::int64_t>(1, (std::int64_t{512} << 20) / problem.packed.bytes());
+  const std::int64_t copies = std::max<std::int64_t>(1, kBytes / problem.packed.bytes());
   std::vector<PackedMatrix> matrices;
   for (std::int64_t copy = 0; copy < copies; ++copy) {
     matrices.push_back(std::move(*PackedMatrix::make(shape.outputs, shape.inner, DType::bf16)));
     matrices.back().pack_rows(0, shape.outputs, problem.w.data());
   }
   const double bytes = static_cast<double>(copies * problem.packed.bytes());
+  pagekv::bench::ReadProbe probe(kBytes);
   std::vector<double> ours, reads, ratios;
-  volatile std::uint64_t sink = 0;
   for (int round = 0; round < rounds; ++round) {
-    ours.push_back(seconds([&] {
-      for (const PackedMatrix& matrix : matrices) {
-        matmul(executor, matrix, problem.x.data(), 1, problem.y.data());
-      }
-    }));
-    reads.push_back(seconds([&] {
-      for (const PackedMatrix& matrix : matrices) {
-        sink = sink + read_bytes(executor, matrix.data(), matrix.bytes());
-      }
-    }));
-    ratios.push_back(reads.back() / ours.back());
+    ours.push_back(bytes / seconds([&] {
+                     for (const PackedMatrix& matrix : matrices) {
+                       matmul(executor, matrix, problem.x.data(), 1, problem.y.data());
+                     }
+                   }));
+    reads.push_back(probe.bytes_per_second(executor));
+    ratios.push_back(ours.back() / reads.back());
   }
-  std::printf("%5lld %6lld    1  %8.1f %8.1f  %5.2f (%4.2f-%4.2f)   %.1e\n",
-              static_cast<long long>(shape.inner), static_cast<long long>(shape.outputs),
-              bytes / quantile(ours, 0.5) * 1e-9, bytes / quantile(reads, 0.5) * 1e-9,
-              quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75), error);
+  std::printf("%5lld %6lld    1  %8.1f %8.1f  %s   %.1e\n", static_cast<long long>(shape.inner),
+              static_cast<long long>(shape.outputs), quantile(ours, 0.5) * 1e-9,
+              quantile(reads, 0.5) * 1e-9, spread(ratios).c_str(), error);
 }
 
 }  // namespace
@@ -202,8 +173,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   openblas_set_num_threads(threads);
-  std::printf("%u processors; target %s; OpenBLAS core %s; %d threads, %d rounds\n",
-              std::thread::hardware_concurrency(), pagekv::engine::matmul_target().c_str(),
+  std::printf("%s; target %s; OpenBLAS core %s; %d threads, %d rounds\n",
+              pagekv::bench::machine_line().c_str(), pagekv::engine::matmul_target().c_str(),
               openblas_get_corename(), threads, rounds);
   std::printf("many rows, GFLOP/s         ours    sgemm  ratio (quartiles)  errors of both\n");
   for (const Shape& shape : kShapes) measure_many(**executor, shape, rounds);

@@ -25,6 +25,7 @@ struct Subject {
   std::unique_ptr<engine::Model> model;
   std::int64_t tokens = 0;  // of the sequence
   std::int64_t from = 0;    // logits of positions from here on are compared
+  std::vector<ForwardSetup> setups = {};
 };
 
 void compare_all(const Subject& subject) {
@@ -38,10 +39,7 @@ void compare_all(const Subject& subject) {
     Sequence sequence = forward.create();
     expected = forward.chunks(sequence, tokens, subject.tokens, subject.from);
   }
-  for (const ForwardSetup& setup :
-       {ForwardSetup{.threads = 1, .page_tokens = 16},
-        ForwardSetup{.threads = 2, .page_tokens = 64},
-        ForwardSetup{.threads = 2, .page_tokens = 256}, ForwardSetup{.threads = 3}}) {
+  for (const ForwardSetup& setup : subject.setups) {
     for (const std::int64_t chunk :
          {std::int64_t{1}, std::int64_t{7}, std::int64_t{64}, subject.tokens}) {
       Forward forward(*subject.model, setup);
@@ -112,7 +110,13 @@ void compare_forked(const Subject& subject) {
 TEST(EngineBits, RandomModel) {
   auto model = engine::make_random_model();
   ASSERT_TRUE(model) << model.error().message();
-  const Subject subject{std::move(*model), 300, 150};
+  const Subject subject{std::move(*model),
+                        300,
+                        150,
+                        {{.threads = 1, .page_tokens = 16},
+                         {.threads = 2, .page_tokens = 64},
+                         {.threads = 2, .page_tokens = 256},
+                         {.threads = 3}}};
   compare_all(subject);
   compare_batched(subject);
   compare_forked(subject);
@@ -125,7 +129,10 @@ TEST(EngineBits, SmolLM2) {
   }
   auto open = engine::open_model(path);
   ASSERT_TRUE(open) << open.error().message();
-  const Subject subject{std::move(open->model), 72, 66};
+  const Subject subject{std::move(open->model),
+                        72,
+                        66,
+                        {{.threads = 1, .page_tokens = 16}, {.threads = 2, .page_tokens = 256}}};
   compare_all(subject);
   compare_batched(subject);
   compare_forked(subject);
