@@ -1,6 +1,6 @@
 // How one head's vector is stored: VectorCodec, and the pair {k, v} of them that a layer uses.
 //
-// A codec depends on nothing but the vector (design rule: equal vectors have equal bytes). It names
+// A codec depends on nothing but the vector (equal vectors have equal bytes). It names
 // the planes a page carries for it; today's dense codecs have one plane, the elements themselves.
 // Value types, no state: safe on any thread.
 #pragma once

@@ -1,6 +1,6 @@
 // Random histories of a store against a naive model in which a sequence is a list of numbers.
 //
-// Guards design rules 1 (dense pages are exact), 4, 5 (free rows are NaN here), 8 (check() after
+// Guards rules 1 (dense pages are exact), 4, 5 (free rows are NaN here), 8 (check() after
 // every operation), 9, 10, 11, 12 and 14.
 #include <gtest/gtest.h>
 

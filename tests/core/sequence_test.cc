@@ -38,7 +38,7 @@ TEST_F(SequenceTest, HoldsWhatWasAppendedInAnyChunks) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-// Design rule 10: the first append after a fork copies at most one tail page.
+// Rule 10: the first append after a fork copies at most one tail page.
 TEST_F(SequenceTest, ForkSharesPagesAndTheSecondWriterCopiesOne) {
   auto tokens = cache();
   auto parent = *tokens.store().create_sequence();
@@ -71,7 +71,7 @@ TEST_F(SequenceTest, ForkAtAPageEdgeCopiesNothing) {
   EXPECT_EQ(test_.backend->copies, 0);
 }
 
-// Design rule 10: a view never changes.
+// Rule 10: a view never changes.
 TEST_F(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
   auto tokens = cache();
   View view;
@@ -95,7 +95,7 @@ TEST_F(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-// Design rule 9: a page with a single holder is written in place after a truncation; a shared one
+// Rule 9: a page with a single holder is written in place after a truncation; a shared one
 // is never lowered.
 TEST_F(SequenceTest, TruncatedRowsAreWrittenInPlaceOnlyByASoleHolder) {
   auto tokens = cache();
@@ -139,7 +139,7 @@ TEST_F(SequenceTest, TruncateAndPublishRefuseLengthsOutOfRange) {
   EXPECT_EQ(empty.fork().error().code(), ErrorCode::invalid_argument);
 }
 
-// Design rule 11.
+// Rule 11.
 TEST_F(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
   auto tokens = cache({0, 32}, 16);
   auto sequence = *tokens.store().create_sequence();

@@ -35,7 +35,7 @@ class StepTest : public ::testing::Test {
   TokenCache tokens_;
 };
 
-// Design rule 12: until commit no one else sees a step's rows.
+// Rule 12: until commit no one else sees a step's rows.
 TEST_F(StepTest, RowsAreInvisibleUntilCommit) {
   auto one = sequence(count_up(0, 20)), two = sequence();
   Step step = *reserve({{&one, 3}, {&two, 5}});
@@ -100,7 +100,7 @@ TEST_F(StepTest, CommitCountsKeepAPrefixOfEachSequence) {
   EXPECT_TRUE(tokens_.holds(one.ref(), expected));
 }
 
-// Design rule 9: partly committing a step lowers its own claim.
+// Rule 9: partly committing a step lowers its own claim.
 TEST_F(StepTest, RowsRejectedByACountAreUnclaimedAlsoWhereThePageIsShared) {
   auto one = sequence(count_up(0, 4));
   Step step = *reserve({{&one, 8}});
@@ -156,7 +156,7 @@ TEST_F(StepTest, ReserveNamesWhatIsWrong) {
   EXPECT_EQ(reserve({{&one, 1}, {&foreign, 1}}).error().code(), ErrorCode::wrong_store);
 }
 
-// Design rule 12: a step holds stable state; moving or destroying handles is safe.
+// Rule 12: a step holds stable state; moving or destroying handles is safe.
 TEST_F(StepTest, HandlesMayMoveAndDieDuringAStep) {
   auto one = sequence(count_up(0, 20));
   auto two = std::make_unique<Sequence>(sequence(count_up(30, 20)));
@@ -174,7 +174,7 @@ TEST_F(StepTest, HandlesMayMoveAndDieDuringAStep) {
   EXPECT_TRUE(store().check());
 }
 
-// Design rule 6: the sequence fails, the others commit.
+// Rule 6: the sequence fails, the others commit.
 TEST_F(StepTest, AValueThatCannotBeStoredFailsItsSequenceAlone) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
                           -std::numeric_limits<float>::infinity(), 3.4e38f}) {
@@ -213,7 +213,7 @@ class SmallCapTest : public StepTest {
   SmallCapTest() : StepTest(3) {}
 };
 
-// Design rule 14, and rule 12's all or nothing.
+// Rule 14, and rule 12's all or nothing.
 TEST_F(SmallCapTest, ExhaustionNamesTheNumbersAndChangesNothing) {
   auto one = sequence(count_up(0, 20));
   auto two = sequence();
@@ -261,7 +261,7 @@ TEST_F(SmallCapTest, ReclaimerIsAskedBeforeReserveFails) {
   store().set_reclaimer(nullptr);
 }
 
-// Design section 6: memory refused by the system is out_of_memory, with the store intact.
+// Memory refused by the system is out_of_memory, with the store intact.
 TEST_F(StepTest, RefusedMemoryLeavesTheStoreIntact) {
   auto one = sequence(count_up(0, 16));
   test_.backend->commits_until_refusal = 1;
@@ -275,7 +275,7 @@ TEST_F(StepTest, RefusedMemoryLeavesTheStoreIntact) {
   EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 416)));
 }
 
-// Design rule 8: a page is recycled only after the streams that touch it have passed.
+// Rule 8: a page is recycled only after the streams that touch it have passed.
 TEST_F(SmallCapTest, PagesRetireUntilTheirFencePasses) {
   auto one = sequence(count_up(0, 48));
   test_.backend->hold_fences = true;

@@ -1,4 +1,4 @@
-// Views read on other threads while their sequences append, fork, truncate and die (design rules 10
+// Views read on other threads while their sequences append, fork, truncate and die (rules 10
 // and 13). What ThreadSanitizer is for; the contents are checked too.
 #include <gtest/gtest.h>
 
