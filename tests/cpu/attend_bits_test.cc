@@ -91,7 +91,7 @@ TEST_P(OnTarget, ChunksPagesThreadsAndSplitsKeepBits) {
     const AttendSpec spec = story.spec(window);
     const AttendResult whole = prefill(story, shape, spec, {.target = GetParam()});
     SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " window " << window);
-    // 1: the nest for few queries; 7: 21 queries, the other one; 64: two items.
+    // 1 and 7 rows take the nest for few queries, 64 the other one, in two items.
     for (const std::int64_t chunk : {1, 7, 64}) {
       EXPECT_TRUE(prefill(story, shape, spec, {.target = GetParam(), .chunk = chunk}) == whole)
           << "chunk " << chunk;
