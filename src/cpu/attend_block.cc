@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
-#include "codec/arrangement.h"
 #include "cpu/attend_rows.h"
 #include "cpu/head_planes.h"
 #include "cpu/span_reader.h"

@@ -3,7 +3,6 @@
 // The one arithmetic, whichever function runs: a token's even dims are summed in ascending order in
 // one chain, its odd dims in another, and the two are added at the end. A token's score thus
 // depends on its own lane only.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
