@@ -63,7 +63,8 @@ struct QueryRows {
 struct AttendArgs {
   Rows q;           // [row, query_head, key_dim], positional encoding applied
   MutableRows out;  // [row, query_head, value_dim]; must not overlap q
-  // [row, query_head], or null. Natural log of the normaliser, sinks included; -inf for empty rows.
+  // [row, query_head], or null. Natural log of the normaliser, sinks included; -inf for a row that
+  // sees no token, also where there is a sink.
   float* lse = nullptr;
   // [query_head], or null: a logit per head that joins the normaliser and carries no value.
   const float* sinks = nullptr;

@@ -88,7 +88,8 @@ class Backend {
   // may be writing those.
   virtual void copy_rows(const LayerAddress& layer, PageId from, PageId to, std::int64_t rows,
                          Stream stream) = 0;
-  // Rows of all spans, packed in order. Sets bad_token; a span's other rows are stored all the same.
+  // Rows of all spans, packed in order. Sets every bad_token; a span's other rows are stored all the
+  // same.
   virtual void encode(const LayerAddress& layer, std::span<WriteSpan> spans, Rows k, Rows v,
                       Stream stream) = 0;
   virtual void gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k, MutableRows v,

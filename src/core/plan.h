@@ -35,7 +35,7 @@ struct PlanSequence {
   std::int64_t first_row = 0;     // index of its first query among all rows of the call
 };
 
-// Tokens [begin, end) that row `row` of `sequence` sees.
+// Tokens [begin, end) that a row sees. Over the rows of a sequence both ascend.
 struct TokenRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
