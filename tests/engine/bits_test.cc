@@ -1,4 +1,4 @@
-// Design rule 17, seen from the engine: logits are a function of a sequence's own tokens,
+// Rule 17, seen from the engine: logits are a function of a sequence's own tokens,
 // bit for bit. Guarded here: alone or in a batch, threads, chunks of the prompt, page size, shared
 // prefix.
 #include <gtest/gtest.h>
