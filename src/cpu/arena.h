@@ -27,10 +27,10 @@ class CpuArena final : public Arena {
  private:
   CpuArena(void* mapping, std::int64_t mapped_bytes, std::int64_t bytes);
 
-  void* mapping_;              // what mmap gave
-  std::int64_t mapped_bytes_;  // of it
-  std::byte* base_;            // aligned, inside the mapping
-  std::int64_t bytes_;         // that the caller asked for
+  void* mapping_;                        // what mmap gave
+  std::int64_t mapped_bytes_;            // of it
+  std::byte* base_;                      // aligned, inside the mapping
+  [[maybe_unused]] std::int64_t bytes_;  // that the caller asked for; asserts look at it
   // Whatever was ever marked free lies in [marked_begin_, marked_end_).
   std::int64_t marked_begin_;
   std::int64_t marked_end_ = 0;
