@@ -2,41 +2,10 @@
 // have.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <vector>
 
+#include "count_allocations.h"
 #include "pagekv/pagekv.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}
-
-// Not inlined: g++ would see malloc behind one half of a pair and warn about the other.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t align) {
-  ++allocations;
-  const auto step = static_cast<std::size_t>(align);
-  if (void* memory = std::aligned_alloc(step, (bytes + step - 1) / step * step)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace pagekv {
 namespace {
@@ -96,20 +65,20 @@ TEST(Allocation, SteadyDecodeAllocatesNothing) {
                              {.cap_bytes = 8 << 20, .max_sequence_tokens = 1200});
   DecodeLoop loop(store);
   for (int at = 0; at < 700; ++at) loop.step();  // past a chunk edge, so plans have been split
-  const std::int64_t before = allocations;
+  const std::int64_t before = testing::allocations();
   std::int64_t growth_steps = 0;
   for (int at = 0; at < 300; ++at) {
     const std::int64_t committed = store.stats().committed_bytes;
-    const std::int64_t at_start = allocations;
+    const std::int64_t at_start = testing::allocations();
     loop.step();
-    const std::int64_t made = allocations - at_start;
+    const std::int64_t made = testing::allocations() - at_start;
     if (store.stats().committed_bytes != committed) {
       ++growth_steps;  // committing new memory may grow the pool's own books
     } else {
       ASSERT_EQ(made, 0) << "step " << at;
     }
   }
-  EXPECT_GT(allocations, before) << "stats() allocates, so the counter works";
+  EXPECT_GT(testing::allocations(), before) << "stats() allocates, so the counter works";
   EXPECT_LT(growth_steps, 40);
 }
 
