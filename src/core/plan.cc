@@ -1,5 +1,7 @@
 #include "core/plan.h"
 
+#include <algorithm>
+
 namespace pagekv::inline v0::internal {
 
 namespace {

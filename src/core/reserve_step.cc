@@ -1,5 +1,6 @@
 #include "core/reserve_step.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "core/reservation.h"

@@ -4,6 +4,7 @@
 // every operation), 9, 10, 11, 12 and 14.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <random>

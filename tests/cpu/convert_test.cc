@@ -22,8 +22,8 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 std::vector<std::byte> patterns(DType type, std::uint64_t seed) {
   std::vector<std::byte> bytes;
   const auto push = [&bytes](auto pattern) {
-    const auto* from = reinterpret_cast<const std::byte*>(&pattern);
-    bytes.insert(bytes.end(), from, from + sizeof(pattern));
+    bytes.resize(bytes.size() + sizeof(pattern));
+    std::memcpy(bytes.data() + bytes.size() - sizeof(pattern), &pattern, sizeof(pattern));
   };
   if (type != DType::f32) {
     for (std::uint32_t bits = 0; bits < 0x10000; ++bits) push(static_cast<std::uint16_t>(bits));
