@@ -38,7 +38,7 @@ enum class Arithmetic : std::uint8_t {
 
 enum class ReadArm : std::uint8_t {
   direct = 0,    // from the pages
-  gathered = 1,  // decode to contiguous rows, then plain attention: the control
+  gathered = 1,  // decode to contiguous rows, then plain attention, always exact: the control
 };
 
 inline constexpr std::int64_t kLayerWindow = -1;
@@ -57,7 +57,9 @@ struct AttendSpec {
 
 struct QueryRows {
   ViewRef view;
-  std::int64_t rows = 1;  // queries, for the last `rows` tokens of the view
+  // Queries, for the last `rows` tokens of the view; 1 to max_sequence_tokens. Rows before its first
+  // token see nothing.
+  std::int64_t rows = 1;
 };
 
 struct AttendArgs {

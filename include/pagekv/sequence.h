@@ -1,7 +1,7 @@
 // Sequence: the growing list of tokens of one request, and the pages that hold their keys and values.
 //
-// Move-only. A Sequence belongs to one thread at a time. It may be moved or destroyed while it is in
-// a live step; the step keeps what it needs.
+// Move-only. A Sequence belongs to one thread at a time, the one its live step belongs to. It may be
+// moved or destroyed while it is in a live step; the step keeps what it needs.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class PAGEKV_API Sequence {
 
   bool valid() const { return state_ != nullptr; }
   std::int64_t length() const;          // committed tokens
-  std::int64_t first(int group) const;  // first token whose rows `group` still has
+  // First token whose rows `group` still has. REQUIRES: `group` is one of the layout's.
+  std::int64_t first(int group) const;
 
   // A second sequence with the same committed tokens. Copies references, never rows; whichever of
   // the two appends first into a shared tail page keeps writing in place, the other copies that one
@@ -45,7 +46,8 @@ class PAGEKV_API Sequence {
   Result<View> publish() const { return publish(length()); }
 
   // The committed tokens, borrowed; invalid after any change to this sequence.
-  ViewRef ref() const;
+  ViewRef ref() const&;
+  ViewRef ref() && = delete;  // would outlive what it borrows from
 
   const std::shared_ptr<internal::SequenceState>& state() const { return state_; }
 

@@ -3,7 +3,8 @@
 //   reserve -> for every layer { write k and v; attend } -> commit all, or a count per sequence
 //
 // Until commit nobody else sees the step's rows. Dropping a step (or letting it go out of scope)
-// leaves every sequence as it was. Move-only; belongs to one thread at a time.
+// leaves every sequence as it was. Move-only; a step and the sequences in it belong to one thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -34,16 +35,17 @@ struct CommitResult {
 
 class PAGEKV_API Step {
  public:
-  Step() = default;  // empty: valid() is false
+  Step();  // empty: valid() is false
   explicit Step(std::unique_ptr<internal::StepState> state);
   ~Step();
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;
 
   bool valid() const { return state_ != nullptr; }
-  int size() const;                    // sequences
-  std::int64_t tokens(int index) const;  // rows reserved for a sequence
-  std::int64_t rows() const;           // over all sequences
+  int size() const;           // sequences; 0 when empty
+  std::int64_t rows() const;  // over all sequences
+  // Rows reserved for a sequence. REQUIRES, like all that take an index: 0 <= index < size().
+  std::int64_t tokens(int index) const;
 
   // The sequence with this step's rows behind its committed ones. Borrowed: valid until this step
   // is committed or dropped.
@@ -67,6 +69,8 @@ class PAGEKV_API Step {
   void drop();  // gives the rows up; the step is empty afterwards
 
  private:
+  Result<CommitResult> commit_rows(const std::int64_t* counts);  // null: all
+
   std::unique_ptr<internal::StepState> state_;
 };
 

@@ -61,7 +61,7 @@ struct StoreStats {
 };
 
 // Who can give pages up when a pool is full: a prefix cache, say. Called without the store's mutex,
-// from inside reserve(), so it may drop views and sequences. Must be thread-safe.
+// from inside reserve(), so it may drop views and sequences. Must be thread-safe and must not throw.
 class PAGEKV_API Reclaimer {
  public:
   struct Pages {
@@ -69,9 +69,9 @@ class PAGEKV_API Reclaimer {
     std::int64_t pinned = 0;
   };
   virtual ~Reclaimer();
-  virtual Pages pages(int group) const = 0;
+  virtual Pages pages(int group) const noexcept = 0;
   // Try to make `pages` pages of `group` free. It may free fewer, or more.
-  virtual void reclaim(int group, std::int64_t pages) = 0;
+  virtual void reclaim(int group, std::int64_t pages) noexcept = 0;
 };
 
 class PAGEKV_API Store {
@@ -93,17 +93,20 @@ class PAGEKV_API Store {
 
   // Cuts the work of one read. Errors: invalid_argument, window_lost, unsupported.
   Result<Plan> plan(std::span<const QueryRows> rows, const AttendSpec& spec);
-  // The same into an existing plan: no allocation once it has seen as large a batch.
+  // The same into an existing plan: no allocation once it has seen as large a batch. Where it fails the
+  // plan cannot be run until it is made anew.
   Status replan(Plan& plan, std::span<const QueryRows> rows, const AttendSpec& spec);
 
-  // First token whose rows `group` still has: 0 but for groups with a window.
+  // First token whose rows `group` still has: 0 but for groups with a window. REQUIRES: `group` is one of
+  // the layout's.
   std::int64_t first(ViewRef view, int group) const;
   // Decodes tokens [first(view, group of layer), view.length()) of a layer into contiguous rows,
   // rounding each stored value once to the output type. Row 0 of the output is that first token.
   Status gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stream stream = {}) const;
 
-  // One reclaimer; null removes it.
-  void set_reclaimer(std::shared_ptr<Reclaimer> reclaimer);
+  // One reclaimer; null removes it. The caller keeps it alive: the store only looks whether it still is,
+  // since what it holds keeps the store alive.
+  void set_reclaimer(const std::shared_ptr<Reclaimer>& reclaimer);
 
   StoreStats stats() const;
   // Proves the books: every page is free, retiring or referenced exactly as often as it is held, and

@@ -38,10 +38,13 @@ class PAGEKV_API View {
   explicit View(std::shared_ptr<const internal::ViewState> state) : state_(std::move(state)) {}
 
   bool valid() const { return state_ != nullptr; }
-  std::int64_t length() const;          // tokens; 0 when not valid
-  std::int64_t first(int group) const;  // first token whose rows `group` still has
-  ViewRef ref() const;
-  operator ViewRef() const { return ref(); }  // NOLINT(google-explicit-constructor)
+  std::int64_t length() const;  // tokens; 0 when not valid
+  // First token whose rows `group` still has. REQUIRES: `group` is one of the layout's.
+  std::int64_t first(int group) const;
+  ViewRef ref() const&;
+  ViewRef ref() && = delete;  // would outlive what it borrows from
+  operator ViewRef() const& { return ref(); }  // NOLINT(google-explicit-constructor)
+  operator ViewRef() && = delete;
 
   const std::shared_ptr<const internal::ViewState>& state() const { return state_; }
 

@@ -16,11 +16,13 @@ Plan::~Plan() = default;
 Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 
-std::int64_t Plan::rows() const { return state_ ? state_->total_rows : 0; }
+std::int64_t Plan::rows() const {
+  return state_ && state_->store ? state_->total_rows : 0;
+}
 
 Status Plan::run(int layer, const AttendArgs& args, Stream stream) {
   if (!state_ || !state_->store) {
-    return fail(ErrorCode::invalid_argument, "this plan was never made");
+    return fail(ErrorCode::invalid_argument, "this plan was never made, or making it failed");
   }
   StoreCore& core = *state_->store;
   const AttendSpec& spec = state_->spec;

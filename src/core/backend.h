@@ -1,8 +1,8 @@
 // Backend: what core asks of a device. One implementation per device (src/cpu, later src/cuda).
 //
-// Core decides which page a row goes to and who may touch it; a backend only moves and reads bytes. All
-// arguments are already validated. Implementations are thread-safe: jobs of different stores and
-// sequences run at the same time.
+// Core decides which page a row goes to and who may touch it; a backend only moves and reads bytes.
+// All arguments are already validated. Implementations are thread-safe: jobs of different stores
+// and sequences run at the same time.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@
 namespace pagekv::inline v0::internal {
 
 // A reserved range of address space into which memory is committed piece by piece. Addresses never
-// move. Offsets and sizes are bytes; an implementation rounds commits outwards and decommits inwards
-// to whatever granularity its system has.
+// move. Offsets and sizes are bytes; an implementation rounds commits outwards and decommits
+// inwards to whatever granularity its system has.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -84,12 +84,12 @@ class Backend {
   virtual Fence record_fence() = 0;
   virtual bool passed(Fence fence) const = 0;
 
-  // The first `rows` tokens of page `from` into page `to`. Never reads a byte of a later row: others
-  // may be writing those.
+  // The first `rows` tokens of page `from` into page `to`. Never reads a byte of a later row:
+  // others may be writing those.
   virtual void copy_rows(const LayerAddress& layer, PageId from, PageId to, std::int64_t rows,
                          Stream stream) = 0;
-  // Rows of all spans, packed in order. Sets every bad_token; a span's other rows are stored all the
-  // same.
+  // Rows of all spans, packed in order. Sets every bad_token; a span's other rows are stored all
+  // the same.
   virtual void encode(const LayerAddress& layer, std::span<WriteSpan> spans, Rows k, Rows v,
                       Stream stream) = 0;
   virtual void gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k, MutableRows v,

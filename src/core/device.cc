@@ -11,8 +11,14 @@ Device& Device::operator=(const Device&) = default;
 Device::Device(Device&&) noexcept = default;
 Device& Device::operator=(Device&&) noexcept = default;
 
-std::string Device::name() const { return backend_->name(); }
-TileArrangement Device::suggested_arrangement() const { return backend_->suggested_arrangement(); }
-Executor& Device::executor() const { return backend_->executor(); }
+std::string Device::name() const {
+  return backend_->name();
+}
+TileArrangement Device::suggested_arrangement() const {
+  return backend_->suggested_arrangement();
+}
+Executor& Device::executor() const {
+  return backend_->executor();
+}
 
 }  // namespace pagekv::inline v0

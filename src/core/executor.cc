@@ -7,13 +7,16 @@
 #include <thread>
 #include <vector>
 
+#include "core/executor_limits.h"
+
 namespace pagekv::inline v0 {
 
 Executor::~Executor() = default;
 
 namespace {
 
-constexpr int kMaxThreads = 1024;
+using internal::kMaxExecutorThreads;
+
 // How long an idle worker looks for work before it sleeps: about as long as the gap between two
 // layers of a decode step, so that a running engine never pays for a wake-up.
 constexpr int kSpins = 4000;
@@ -52,11 +55,11 @@ class ThreadExecutor final : public Executor {
   int threads() const override { return static_cast<int>(workers_.size()) + 1; }
 
   void parallel_for(std::int64_t items, TaskRef task) override {
-    const std::lock_guard lock(callers_);
     if (items <= 1 || workers_.empty()) {
       for (std::int64_t item = 0; item < items; ++item) task(0, item);
       return;
     }
+    const std::lock_guard lock(callers_);
     task_ = &task;
     items_ = items;
     next_.store(0, std::memory_order_relaxed);
@@ -127,12 +130,14 @@ class ThreadExecutor final : public Executor {
 
 }  // namespace
 
-std::shared_ptr<Executor> make_serial_executor() { return std::make_shared<SerialExecutor>(); }
+std::shared_ptr<Executor> make_serial_executor() {
+  return std::make_shared<SerialExecutor>();
+}
 
 Result<std::shared_ptr<Executor>> make_thread_executor(int threads) {
-  if (threads < 1 || threads > kMaxThreads) {
+  if (threads < 1 || threads > kMaxExecutorThreads) {
     return fail(ErrorCode::invalid_argument, "{0} threads; legal are 1 to {1}",
-                {threads, kMaxThreads});
+                {threads, kMaxExecutorThreads});
   }
   try {
     return std::make_shared<ThreadExecutor>(threads);

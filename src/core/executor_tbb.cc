@@ -1,6 +1,9 @@
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
+#include <new>
+
+#include "core/executor_limits.h"
 #include "pagekv/executor.h"
 
 namespace pagekv::inline v0 {
@@ -9,7 +12,7 @@ namespace {
 
 class TbbExecutor final : public Executor {
  public:
-  explicit TbbExecutor(int threads) : arena_(threads) {}
+  explicit TbbExecutor(int threads) : arena_(threads) { arena_.initialize(); }
   int threads() const override { return arena_.max_concurrency(); }
   void parallel_for(std::int64_t items, TaskRef task) override {
     arena_.execute([&] {
@@ -26,10 +29,15 @@ class TbbExecutor final : public Executor {
 }  // namespace
 
 Result<std::shared_ptr<Executor>> make_tbb_executor(int threads) {
-  if (threads < 1 || threads > 1024) {
-    return fail(ErrorCode::invalid_argument, "{0} threads; legal are 1 to 1024", {threads});
+  if (threads < 1 || threads > internal::kMaxExecutorThreads) {
+    return fail(ErrorCode::invalid_argument, "{0} threads; legal are 1 to {1}",
+                {threads, internal::kMaxExecutorThreads});
   }
-  return std::make_shared<TbbExecutor>(threads);
+  try {
+    return std::make_shared<TbbExecutor>(threads);
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::out_of_memory, "no memory for {0} threads", {threads});
+  }
 }
 
 }  // namespace pagekv::inline v0

@@ -1,5 +1,6 @@
 #include "core/holder.h"
 
+#include <cassert>
 #include <mutex>
 
 #include "core/store_core.h"
@@ -11,6 +12,11 @@ PageHolder::PageHolder(std::shared_ptr<StoreCore> store, std::int64_t most_token
   for (PageTable& table : tables_) {
     table.pages.reserve(static_cast<std::size_t>(store_->pages_over(most_tokens)));
   }
+}
+
+std::int64_t PageHolder::first(int group) const {
+  assert(group >= 0 && group < groups());
+  return table(group).first_page * store_->layout().page_tokens();
 }
 
 void PageHolder::leave(HolderList& list) {
@@ -43,7 +49,9 @@ SequenceState::SequenceState(std::shared_ptr<StoreCore> store)
   store->sequences.add(*this);
 }
 
-SequenceState::~SequenceState() { leave(store()->sequences); }
+SequenceState::~SequenceState() {
+  leave(store()->sequences);
+}
 
 ViewState::ViewState(std::shared_ptr<StoreCore> store, std::int64_t tokens)
     : PageHolder(store, tokens) {
@@ -51,6 +59,8 @@ ViewState::ViewState(std::shared_ptr<StoreCore> store, std::int64_t tokens)
   store->views.add(*this);
 }
 
-ViewState::~ViewState() { leave(store()->views); }
+ViewState::~ViewState() {
+  leave(store()->views);
+}
 
 }  // namespace pagekv::inline v0::internal

@@ -36,6 +36,8 @@ class PageHolder {
   const PageTable& table(int group) const { return tables_[static_cast<std::size_t>(group)]; }
   PageTable& table(int group) { return tables_[static_cast<std::size_t>(group)]; }
   int groups() const { return static_cast<int>(tables_.size()); }
+  // First token whose rows `group` still has. REQUIRES: 0 <= group < groups().
+  std::int64_t first(int group) const;
 
   std::int64_t length = 0;  // tokens
 
@@ -74,7 +76,9 @@ class SequenceState final : public PageHolder {
   explicit SequenceState(std::shared_ptr<StoreCore> store);
   ~SequenceState();
 
-  StepState* live_step = nullptr;  // guarded by the store's mutex
+  StepState* live_step = nullptr;    // guarded by the store's mutex
+  std::int64_t reserved_tokens = 0;  // rows behind `length` that the live step has reserved
+  std::int64_t reserved_length() const { return length + reserved_tokens; }
 };
 
 class ViewState final : public PageHolder {

@@ -9,6 +9,8 @@ namespace pagekv::inline v0::internal {
 enum class PageId : std::uint32_t {};
 inline constexpr PageId kNoPage{0xffffffffu};
 
-constexpr std::int64_t index(PageId page) { return static_cast<std::int64_t>(page); }
+constexpr std::int64_t index(PageId page) {
+  return static_cast<std::int64_t>(page);
+}
 
 }  // namespace pagekv::inline v0::internal

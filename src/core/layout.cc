@@ -142,12 +142,24 @@ Result<CacheLayout> CacheLayout::make(LayoutSpec spec) {
   return CacheLayout(std::move(data));
 }
 
-std::int64_t CacheLayout::page_tokens() const { return data_->spec.page_tokens; }
-std::int64_t CacheLayout::window_slack_tokens() const { return data_->spec.window_slack_tokens; }
-PageOrder CacheLayout::order() const { return data_->spec.order; }
-TileArrangement CacheLayout::arrangement() const { return data_->spec.arrangement; }
-int CacheLayout::layer_count() const { return static_cast<int>(data_->layers.size()); }
-int CacheLayout::group_count() const { return static_cast<int>(data_->groups.size()); }
+std::int64_t CacheLayout::page_tokens() const {
+  return data_->spec.page_tokens;
+}
+std::int64_t CacheLayout::window_slack_tokens() const {
+  return data_->spec.window_slack_tokens;
+}
+PageOrder CacheLayout::order() const {
+  return data_->spec.order;
+}
+TileArrangement CacheLayout::arrangement() const {
+  return data_->spec.arrangement;
+}
+int CacheLayout::layer_count() const {
+  return static_cast<int>(data_->layers.size());
+}
+int CacheLayout::group_count() const {
+  return static_cast<int>(data_->groups.size());
+}
 
 const LayerLayout& CacheLayout::layer(int index) const {
   return data_->layers[static_cast<std::size_t>(index)];

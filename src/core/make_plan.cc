@@ -44,16 +44,23 @@ std::int64_t resolve_window(const CacheLayout& layout, const AttendSpec& spec) {
 
 Status check_row(const StoreCore& core, const PlanState& plan, const QueryRows& query,
                  const PlanSequence& sequence, std::int64_t index) {
-  if (query.view.holder() == nullptr || query.view.holder()->store().get() != &core) {
-    return fail(ErrorCode::wrong_store, "entry {0} of the plan is no view of this store", {index});
+  if (query.view.holder() == nullptr) {
+    return fail(ErrorCode::invalid_argument, "entry {0} of the plan has no view", {index});
   }
-  if (query.rows < 1) {
-    return fail(ErrorCode::invalid_argument, "entry {0} of the plan has {1} rows; at least 1 is legal",
-                {index, query.rows});
+  if (query.view.holder()->store().get() != &core) {
+    return fail(ErrorCode::wrong_store, "entry {0} of the plan is a view of another store",
+                {index});
   }
-  const std::int64_t first = query.view.holder()->table(plan.spec.group).first_page *
-                             core.layout().page_tokens();
-  const TokenRange visible = plan.visible(sequence, 0);
+  const std::int64_t most = core.options().max_sequence_tokens;
+  if (query.rows < 1 || query.rows > most) {
+    return fail(ErrorCode::invalid_argument,
+                "entry {0} of the plan has {1} rows; legal are 1 to {2}",
+                {index, query.rows, most});
+  }
+  const std::int64_t first = query.view.holder()->first(plan.spec.group);
+  // Rows before the first token see nothing; the first that sees any reaches back furthest.
+  const std::int64_t row = std::max<std::int64_t>(0, sequence.rows - sequence.length);
+  const TokenRange visible = plan.visible(sequence, std::min(row, sequence.rows - 1));
   if (visible.begin < visible.end && visible.begin < first) {
     return fail(ErrorCode::window_lost,
                 "entry {2} of the plan sees tokens from {0} on, its pages start at token {1}",
@@ -75,26 +82,19 @@ int smallest_kv_heads(const CacheLayout& layout, int group) {
 Status make_plan(const std::shared_ptr<StoreCore>& core, std::span<const QueryRows> rows,
                  const AttendSpec& spec, PlanState& plan) {
   const CacheLayout& layout = core->layout();
+  plan.store.reset();  // until it is whole again, run() refuses it
   if (auto ok = check_spec(layout, spec); !ok) return ok;
-  plan.store = core;
   plan.spec = spec;
   plan.window_tokens = resolve_window(layout, spec);
   plan.total_rows = 0;
   plan.sequences.clear();
-  plan.items.clear();
-  plan.merges.clear();
   for (const QueryRows& query : rows) {
+    PlanSequence sequence{
+        .length = query.view.length(), .rows = query.rows, .first_row = plan.total_rows};
     const auto index = static_cast<std::int64_t>(plan.sequences.size());
-    const PlanSequence sequence{.length = query.view.length(),
-                                .rows = query.rows,
-                                .first_row = plan.total_rows};
-    if (auto ok = check_row(*core, plan, query, sequence, index); !ok) {
-      plan.sequences.clear();
-      plan.total_rows = 0;
-      return ok;
-    }
+    if (auto ok = check_row(*core, plan, query, sequence, index); !ok) return ok;
+    sequence.pages = query.view.holder()->table(spec.group).pages.data();
     plan.sequences.push_back(sequence);
-    plan.sequences.back().pages = query.view.holder()->table(spec.group).pages.data();
     plan.total_rows += query.rows;
   }
   Backend& backend = core->backend();
@@ -104,6 +104,7 @@ Status make_plan(const std::shared_ptr<StoreCore>& core, std::span<const QueryRo
   if (static_cast<std::int64_t>(plan.workspace.size()) < floats) {
     plan.workspace.resize(static_cast<std::size_t>(floats));
   }
+  plan.store = core;
   return {};
 }
 

@@ -52,20 +52,21 @@ void cut_work(PlanState& plan, const AttendCut& cut, int threads, int kv_heads) 
   });
   const std::int64_t fair = total * kv_heads / (threads * kPiecesPerThread);
 
-  for_each_block(plan, cut, [&](std::int32_t sequence, std::int64_t first_row, std::int64_t rows,
-                                ChunkRange chunks) {
-    const auto narrow_rows = static_cast<std::int32_t>(rows);
-    if (threads == 1 || chunks.count < 2 || rows * chunks.count <= fair) {
-      plan.items.push_back({sequence, narrow_rows, first_row, chunks.first, chunks.count, -1});
-      return;
-    }
-    plan.merges.push_back({sequence, narrow_rows, first_row, chunks.count, plan.partial_slots});
-    for (std::int64_t chunk = 0; chunk < chunks.count; ++chunk) {
-      plan.items.push_back(
-          {sequence, narrow_rows, first_row, chunks.first + chunk, 1, plan.partial_slots});
-      plan.partial_slots += rows;
-    }
-  });
+  for_each_block(
+      plan, cut,
+      [&](std::int32_t sequence, std::int64_t first_row, std::int64_t rows, ChunkRange chunks) {
+        const auto narrow_rows = static_cast<std::int32_t>(rows);
+        if (threads == 1 || chunks.count < 2 || rows * chunks.count <= fair) {
+          plan.items.push_back({sequence, narrow_rows, first_row, chunks.first, chunks.count, -1});
+          return;
+        }
+        plan.merges.push_back({sequence, narrow_rows, first_row, chunks.count, plan.partial_slots});
+        for (std::int64_t chunk = 0; chunk < chunks.count; ++chunk) {
+          plan.items.push_back(
+              {sequence, narrow_rows, first_row, chunks.first + chunk, 1, plan.partial_slots});
+          plan.partial_slots += rows;
+        }
+      });
 }
 
 }  // namespace pagekv::inline v0::internal

@@ -1,9 +1,10 @@
 // The cut of one attention read into work: plain data made by core, executed by a backend.
 //
-// The cut never changes a result. A row's tokens are covered by chunks at absolute positions, a chunk
-// by spans; span states fold left within a chunk, chunk states fold left in order (softmax_state.h).
-// An item that covers all chunks of its rows folds as it goes; items of a split sequence store one
-// partial state per row and chunk, and a merge folds those in the same order: the same bits.
+// The cut never changes a result. A row's tokens are covered by chunks at absolute positions, a
+// chunk by spans; span states fold left within a chunk, chunk states fold left in order
+// (softmax_state.h). An item that covers all chunks of its rows folds as it goes; items of a split
+// sequence store one partial state per row and chunk, and a merge folds those in the same order:
+// the same bits.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,8 @@ class StoreCore;
 
 // How a backend cuts; constants of the backend, on absolute token positions.
 struct AttendCut {
-  std::int64_t chunk_tokens = 0;    // a multiple of the backend's span
-  std::int64_t rows_per_item = 0;   // query rows one item takes at most
+  std::int64_t chunk_tokens = 0;   // a multiple of the backend's span
+  std::int64_t rows_per_item = 0;  // query rows one item takes at most
 };
 
 // One view with its queries.
@@ -41,8 +42,8 @@ struct TokenRange {
   std::int64_t end = 0;
 };
 
-// Rows [first_row, first_row + rows) of one sequence, over chunks [first_chunk, first_chunk + chunks).
-// Every KV head is separate work on top.
+// Rows [first_row, first_row + rows) of one sequence, over chunks [first_chunk, first_chunk +
+// chunks). Every KV head is separate work on top.
 struct WorkItem {
   std::int32_t sequence = 0;
   std::int32_t rows = 0;
@@ -75,16 +76,17 @@ struct PlanState {
   std::vector<float> workspace;  // partial states, then scratch of each worker
 
   TokenRange visible(const PlanSequence& sequence, std::int64_t row) const {
-    const std::int64_t end = spec.mask == Mask::causal
-                                 ? std::max<std::int64_t>(0, sequence.length - sequence.rows + row + 1)
-                                 : sequence.length;
+    const std::int64_t end =
+        spec.mask == Mask::causal
+            ? std::max<std::int64_t>(0, sequence.length - sequence.rows + row + 1)
+            : sequence.length;
     const std::int64_t begin = window_tokens > 0 && end > window_tokens ? end - window_tokens : 0;
     return {begin, end};
   }
 };
 
-// Fills items, merges and partial_slots from spec, window_tokens and sequences, for `threads` threads
-// and the smallest number of KV heads the plan will run on.
+// Fills items, merges and partial_slots from spec, window_tokens and sequences, for `threads`
+// threads and the smallest number of KV heads the plan will run on.
 void cut_work(PlanState& plan, const AttendCut& cut, int threads, int kv_heads);
 
 }  // namespace pagekv::inline v0::internal

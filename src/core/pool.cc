@@ -6,13 +6,13 @@
 namespace pagekv::inline v0::internal {
 
 PagePool::PagePool(CacheLayout layout, int group, Backend& backend, std::unique_ptr<Arena> arena,
-                   std::int64_t capacity_pages, std::int64_t extent_pages)
+                   std::int64_t capacity_pages, std::int64_t run_pages)
     : layout_(std::move(layout)),
       group_(group),
       backend_(backend),
       arena_(std::move(arena)),
       capacity_pages_(capacity_pages),
-      extent_pages_(extent_pages) {}
+      run_pages_(run_pages) {}
 
 template <typename Visit>
 void PagePool::for_each_range(std::int64_t first, std::int64_t count, Visit visit) const {
@@ -26,68 +26,87 @@ void PagePool::for_each_range(std::int64_t first, std::int64_t count, Visit visi
   }
 }
 
-// A decommitted extent that fits the limit, or a new one at the end.
-Result<PagePool::Extent*> PagePool::next_extent(std::int64_t limit_pages) {
-  for (Extent& extent : extents_) {
-    if (!extent.committed && extent.pages <= limit_pages) return &extent;
-  }
-  const std::int64_t pages = std::min({extent_pages_, limit_pages, capacity_pages_ - end_page_});
-  if (pages <= 0) return nullptr;
-  // All that can fail for want of memory first; nothing is on the books until then.
-  const auto end = static_cast<std::size_t>(end_page_ + pages);
-  free_.reserve(end);
-  extents_.reserve(extents_.size() + 1);
-  pages_.resize(end, {.extent = static_cast<std::int32_t>(extents_.size())});
-  extents_.push_back({.first_page = end_page_, .pages = pages});
-  end_page_ += pages;
-  return &extents_.back();
+Result<std::int64_t> PagePool::commit_pages(std::int64_t limit_pages) {
+  if (limit_pages <= 0) return 0;
+  return decommitted_.empty() ? commit_at_end(limit_pages) : recommit(limit_pages);
 }
 
-Result<std::int64_t> PagePool::commit_extent(std::int64_t limit_pages) {
-  auto found = next_extent(limit_pages);
-  if (!found || *found == nullptr) return 0;
-  Extent& extent = **found;
+Result<std::int64_t> PagePool::commit_at_end(std::int64_t limit_pages) {
+  const std::int64_t pages = std::min({run_pages_, limit_pages, capacity_pages_ - end_page_});
+  if (pages <= 0) return 0;
+  // All that can fail first; nothing is on the books until then. Every page has a place in each
+  // list.
+  const auto end = static_cast<std::size_t>(end_page_ + pages);
+  free_.reserve(end);
+  decommitted_.reserve(end);
   Status committed;
-  for_each_range(extent.first_page, extent.pages, [&](std::int64_t offset, std::int64_t bytes) {
+  for_each_range(end_page_, pages, [&](std::int64_t offset, std::int64_t bytes) {
     if (committed) committed = arena_->commit(offset, bytes);
   });
   if (!committed) return tl::unexpected(committed.error());
-  extent.committed = true;
-  committed_pages_ += extent.pages;
-  for (std::int64_t page = extent.pages - 1; page >= 0; --page) {  // the lowest is taken first
-    make_free(PageId{static_cast<std::uint32_t>(extent.first_page + page)});
+  pages_.resize(end);
+  end_page_ += pages;
+  committed_pages_ += pages;
+  for (std::int64_t page = end_page_ - 1; page >= end_page_ - pages; --page) {
+    make_free(PageId{static_cast<std::uint32_t>(page)});  // the lowest is taken first
   }
-  return extent.pages;
+  return pages;
 }
 
-std::int64_t PagePool::decommit_free_extents(std::int64_t bytes) {
-  std::int64_t given_back = 0;
-  for (Extent& extent : extents_) {
-    if (given_back >= bytes) break;
-    if (!extent.committed || extent.free_pages != extent.pages) continue;
-    const auto in_extent = [&](PageId page) {
-      return index(page) >= extent.first_page && index(page) < extent.first_page + extent.pages;
-    };
-    std::erase_if(free_, in_extent);
-    for (std::int64_t page = 0; page < extent.pages; ++page) {
-      pages_[static_cast<std::size_t>(extent.first_page + page)].state = State::uncommitted;
-    }
-    for_each_range(extent.first_page, extent.pages, [&](std::int64_t offset, std::int64_t size) {
-      arena_->mark_used(offset, size);  // the system may hand the bytes out again
-      arena_->decommit(offset, size);
+Result<std::int64_t> PagePool::recommit(std::int64_t limit_pages) {
+  std::int64_t pages = 0;
+  while (pages < std::min(run_pages_, limit_pages) && !decommitted_.empty()) {
+    const PageId page = decommitted_.back();
+    Status committed;
+    for_each_range(index(page), 1, [&](std::int64_t offset, std::int64_t bytes) {
+      if (committed) committed = arena_->commit(offset, bytes);
     });
-    extent.committed = false;
-    extent.free_pages = 0;
-    committed_pages_ -= extent.pages;
-    given_back += extent.pages * page_bytes();
+    if (!committed) {
+      if (pages > 0) break;
+      return tl::unexpected(committed.error());
+    }
+    decommitted_.pop_back();
+    ++committed_pages_;
+    make_free(page);
+    ++pages;
   }
-  return given_back;
+  return pages;
+}
+
+std::int64_t PagePool::decommit_pages(std::int64_t bytes) {
+  const std::int64_t wanted = std::min((bytes + page_bytes() - 1) / page_bytes(), free_pages());
+  if (wanted <= 0) return 0;
+  // From the highest down: neighbours come together, and what is left stays compact.
+  std::sort(free_.begin(), free_.end());
+  const auto first_taken = free_.end() - wanted;
+  auto run_end = free_.end();
+  while (run_end != first_taken) {
+    auto run_begin = run_end - 1;
+    while (run_begin != first_taken && index(*(run_begin - 1)) + 1 == index(*run_begin))
+      --run_begin;
+    decommit_run(index(*run_begin), run_end - run_begin);
+    run_end = run_begin;
+  }
+  free_.erase(first_taken, free_.end());
+  std::reverse(free_.begin(), free_.end());  // the lowest is taken first
+  return wanted * page_bytes();
+}
+
+void PagePool::decommit_run(std::int64_t first, std::int64_t count) {
+  for_each_range(first, count, [&](std::int64_t offset, std::int64_t bytes) {
+    arena_->mark_used(offset, bytes);  // the system may hand the bytes out again
+    arena_->decommit(offset, bytes);
+  });
+  for (std::int64_t page = first + count - 1; page >= first; --page) {
+    pages_[static_cast<std::size_t>(page)].state = State::uncommitted;
+    decommitted_.push_back(PageId{static_cast<std::uint32_t>(page)});
+  }
+  committed_pages_ -= count;
 }
 
 void PagePool::make_free(PageId page) {
   Page& entry = info(page);
   entry.state = State::free;
-  ++extents_[static_cast<std::size_t>(entry.extent)].free_pages;
   free_.push_back(page);
   for_each_range(index(page), 1, [&](std::int64_t offset, std::int64_t bytes) {
     arena_->mark_free(offset, bytes);
@@ -103,7 +122,6 @@ PageId PagePool::acquire() {
   entry.state = State::referenced;
   entry.references = 1;
   entry.claimed = 0;
-  --extents_[static_cast<std::size_t>(entry.extent)].free_pages;
   for_each_range(index(page), 1, [&](std::int64_t offset, std::int64_t bytes) {
     arena_->mark_used(offset, bytes);
   });
@@ -112,13 +130,14 @@ PageId PagePool::acquire() {
 
 void PagePool::add_reference(PageId page) {
   assert(info(page).state == State::referenced);
-  ++info(page).references;
+  if (++info(page).references == 2) ++shared_pages_;
 }
 
 void PagePool::release(PageId page) {
   Page& entry = info(page);
   assert(entry.state == State::referenced && entry.references > 0);
-  if (--entry.references > 0) return;
+  if (--entry.references == 1) --shared_pages_;
+  if (entry.references > 0) return;
   const Fence fence = backend_.record_fence();
   if (backend_.passed(fence)) {
     make_free(page);
@@ -157,40 +176,55 @@ GroupStats PagePool::stats() const {
                    .free_pages = free_pages(),
                    .retiring_pages = static_cast<std::int64_t>(retired_.size())};
   stats.referenced_pages = committed_pages_ - stats.free_pages - stats.retiring_pages;
-  for (const Page& page : pages_) {
-    if (page.state == State::referenced && page.references > 1) ++stats.shared_pages;
-  }
+  stats.shared_pages = shared_pages_;
   return stats;
 }
 
 Status PagePool::check(const std::vector<std::uint32_t>& held) const {
-  std::int64_t free = 0, retiring = 0, referenced = 0;
+  std::int64_t count[4] = {};  // by State
+  std::int64_t shared = 0;
   for (std::int64_t at = 0; at < end_page_; ++at) {
     const Page& page = pages_[static_cast<std::size_t>(at)];
     const std::int64_t holders = held[static_cast<std::size_t>(at)];
-    if (page.state == State::free) ++free;
-    if (page.state == State::retiring) ++retiring;
-    if (page.state == State::referenced) ++referenced;
+    ++count[static_cast<std::size_t>(page.state)];
+    if (holders > 1) ++shared;
     if (page.state == State::referenced ? holders != page.references || holders == 0
-                                        : holders != 0) {
+                                        : holders != 0 || page.references != 0) {
       return fail(ErrorCode::books_broken,
                   "group {0}, page {1}: {2} references on the books, {3} holders found",
                   {group_, at, page.references, holders});
     }
   }
-  if (free != free_pages() || retiring != static_cast<std::int64_t>(retired_.size()) ||
-      free + retiring + referenced != committed_pages_) {
-    return fail(ErrorCode::books_broken,
-                "group {0}: {1} free + {2} retiring + {3} referenced pages are not the {4} committed",
-                {group_, free, retiring, referenced, committed_pages_});
+  const std::int64_t free = count[static_cast<std::size_t>(State::free)];
+  const std::int64_t retiring = count[static_cast<std::size_t>(State::retiring)];
+  const std::int64_t referenced = count[static_cast<std::size_t>(State::referenced)];
+  if (free + retiring + referenced != committed_pages_ || shared != shared_pages_) {
+    return fail(
+        ErrorCode::books_broken,
+        "group {0}: {1} free + {2} retiring + {3} referenced pages, {5} of them shared, are not "
+        "the {4} committed",
+        {group_, free, retiring, referenced, committed_pages_, shared});
   }
+  return check_lists();
+}
+
+// Each list holds exactly the pages of its state, once.
+Status PagePool::check_lists() const {
   std::vector<bool> listed(static_cast<std::size_t>(end_page_));
-  for (const PageId page : free_) {
-    if (info(page).state != State::free || listed[static_cast<std::size_t>(index(page))]) {
-      return fail(ErrorCode::books_broken, "group {0}: page {1} is listed free but is not, or twice",
-                  {group_, index(page)});
-    }
+  const auto take = [&](PageId page, State state) {
+    const bool good = info(page).state == state && !listed[static_cast<std::size_t>(index(page))];
     listed[static_cast<std::size_t>(index(page))] = true;
+    return good;
+  };
+  bool good = true;
+  for (const PageId page : free_) good = good && take(page, State::free);
+  for (const PageId page : decommitted_) good = good && take(page, State::uncommitted);
+  for (const Retired& retired : retired_) good = good && take(retired.page, State::retiring);
+  const auto unlisted = std::count(listed.begin(), listed.end(), false);
+  if (!good ||
+      unlisted != committed_pages_ - free_pages() - static_cast<std::int64_t>(retired_.size())) {
+    return fail(ErrorCode::books_broken, "group {0}: a page is in the wrong list, or in two",
+                {group_});
   }
   return {};
 }

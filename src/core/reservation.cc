@@ -52,6 +52,8 @@ void undo_group(StoreCore& core, StepEntry& entry, int group) {
   core.shrink(group, table, reservation.old_end_page);
   const std::int64_t tail = sequence.length / core.layout().page_tokens();
   if (reservation.replaced != kNoPage) {
+    // A fork taken meanwhile may hold the copy: what it does not see is free again.
+    core.pool(group).set_claimed(table.at(tail), core.tail_rows(sequence.length));
     core.pool(group).release(table.at(tail));
     table.at(tail) = reservation.replaced;
   } else if (reservation.claimed_tail) {
@@ -76,8 +78,8 @@ void keep_group(StoreCore& core, StepEntry& entry, int group, std::int64_t lengt
 
 void note_tables(StepEntry& entry) {
   for (int group = 0; group < entry.sequence->groups(); ++group) {
-    entry.groups[static_cast<std::size_t>(group)] = {
-        .old_end_page = entry.sequence->table(group).end_page()};
+    entry.groups[static_cast<std::size_t>(group)] = {.old_end_page =
+                                                         entry.sequence->table(group).end_page()};
   }
 }
 

@@ -9,8 +9,9 @@ namespace pagekv::inline v0::internal {
 
 namespace {
 
-// Other threads may take what a reclaimer gave up; after this many attempts the pool counts as full.
-constexpr int kReclaimAttempts = 4;
+// How often a reclaimer is asked. One that gives up less than it is asked for, or gives to others
+// who take it first, must not be asked for ever.
+constexpr int kReclaimRounds = 1000;
 
 struct Shortage {
   int group = -1;  // -1: none
@@ -42,45 +43,42 @@ Status check_append(const StoreCore& core, const Append& append, std::int64_t in
   return {};
 }
 
-void set_up(StepState& step, const std::shared_ptr<StoreCore>& core,
-            std::span<const Append> appends) {
-  const auto groups = static_cast<std::size_t>(core->layout().group_count());
-  step.store = core;
-  step.rows = 0;
-  if (step.entries.size() < appends.size()) step.entries.resize(appends.size());
-  step.spans.resize(std::max(step.spans.size(), appends.size()));
-  step.written.assign(static_cast<std::size_t>(core->layout().layer_count()), 0);
-  for (std::size_t index = 0; index < appends.size(); ++index) {
-    step.entries[index].groups.resize(groups);
+// A record with room for everything: nothing after this allocates.
+std::unique_ptr<StepState> set_up(const std::shared_ptr<StoreCore>& core,
+                                  std::span<const Append> appends) {
+  std::unique_ptr<StepState> step;
+  {
+    const std::lock_guard lock(core->mutex());
+    step = core->take_step_state();
   }
+  const auto groups = static_cast<std::size_t>(core->layout().group_count());
+  step->store = core;
+  step->rows = 0;
+  if (step->entries.size() < appends.size()) step->entries.resize(appends.size());
+  step->spans.resize(std::max(step->spans.size(), appends.size()));
+  step->written.assign(static_cast<std::size_t>(core->layout().layer_count()), 0);
+  for (std::size_t index = 0; index < appends.size(); ++index) {
+    step->entries[index].groups.resize(groups);
+  }
+  return step;
 }
 
-// Puts every sequence into the step; on an error none is.
+// Puts the sequences into the step, up to the first that may not be. REQUIRES the mutex.
 Status enlist(StoreCore& core, StepState& step, std::span<const Append> appends) {
-  Status status;
+  core.live_steps.push_back(&step);
   for (const Append& append : appends) {
-    status = check_append(core, append, step.count);
-    if (!status) break;
+    if (auto ok = check_append(core, append, step.count); !ok) return ok;
     StepEntry& entry = step.entry(step.count++);
     entry.sequence = append.sequence->state();
     entry.sequence->live_step = &step;
     entry.tokens = append.tokens;
     step.rows += append.tokens;
   }
-  return status;
-}
-
-void delist(StepState& step) {
-  for (int index = 0; index < step.count; ++index) {
-    step.entry(index).sequence->live_step = nullptr;
-    step.entry(index).sequence.reset();
-  }
-  step.count = 0;
-  step.store.reset();
+  return {};
 }
 
 // One attempt at all rows of all groups. Where pages are missing, or the system refuses memory, the
-// tables are as they were.
+// tables are as they were. REQUIRES the mutex.
 Result<Shortage> attempt(StoreCore& core, StepState& step) {
   for (int index = 0; index < step.count; ++index) note_tables(step.entry(index));
   Shortage shortage;
@@ -93,13 +91,20 @@ Result<Shortage> attempt(StoreCore& core, StepState& step) {
     }
     if (need.missing > 0 && shortage.group < 0) shortage = {groups_done, need};
   }
-  if (status && shortage.group < 0) return shortage;
+  if (status && shortage.group < 0) {
+    for (int index = 0; index < step.count; ++index) {
+      step.entry(index).sequence->reserved_tokens = step.entry(index).tokens;
+    }
+    step.reserved = true;
+    return shortage;
+  }
   for (int index = 0; index < step.count; ++index) undo_rows(core, step.entry(index));
   if (!status) return tl::unexpected(status.error());
   return shortage;
 }
 
 Error exhausted(const StoreCore& core, const Shortage& shortage, const Reclaimer::Pages& pages) {
+  const std::lock_guard lock(core.mutex());
   const GroupStats stats = core.pool(shortage.group).stats();
   const std::int64_t uncommitted =
       std::min(stats.reserved_pages - stats.committed_pages,
@@ -109,6 +114,44 @@ Error exhausted(const StoreCore& core, const Shortage& shortage, const Reclaimer
                "{4} pinned, cap {5} pages",
                {shortage.group, shortage.need.needed, stats.free_pages + uncommitted,
                 pages.reclaimable, pages.pinned, stats.reserved_pages});
+}
+
+// Asks the reclaimer for what is short: pages of that group, or, since groups share the cap, as
+// many bytes of another. Without the mutex: it may drop views and sequences. False where it has
+// nothing.
+bool ask(const CacheLayout& layout, Reclaimer& reclaimer, const Shortage& shortage) {
+  const std::int64_t bytes = shortage.need.missing * layout.group(shortage.group).page_bytes;
+  for (int offset = 0; offset < layout.group_count(); ++offset) {
+    const int group = (shortage.group + offset) % layout.group_count();
+    if (reclaimer.pages(group).reclaimable <= 0) continue;
+    const std::int64_t page_bytes = layout.group(group).page_bytes;
+    reclaimer.reclaim(group, (bytes + page_bytes - 1) / page_bytes);
+    return true;
+  }
+  return false;
+}
+
+// All pages of the step, or the Error that says what is missing.
+Status reserve_pages(StoreCore& core, StepState& step) {
+  int rounds = 0;
+  for (;;) {
+    Shortage shortage;
+    std::shared_ptr<Reclaimer> reclaimer;
+    {
+      const std::lock_guard lock(core.mutex());
+      auto attempted = attempt(core, step);
+      if (!attempted) return tl::unexpected(attempted.error());
+      if (attempted->group < 0) return {};
+      shortage = *attempted;
+      reclaimer = core.reclaimer.lock();
+    }
+    const bool asked =
+        reclaimer && rounds++ < kReclaimRounds && ask(core.layout(), *reclaimer, shortage);
+    if (asked) continue;
+    const Reclaimer::Pages pages =
+        reclaimer ? reclaimer->pages(shortage.group) : Reclaimer::Pages{};
+    return tl::unexpected(exhausted(core, shortage, pages));
+  }
 }
 
 // Copies the rows that moved to a page of their own. Outside the mutex: the step holds both pages.
@@ -134,36 +177,17 @@ Result<std::unique_ptr<StepState>> reserve_step(const std::shared_ptr<StoreCore>
   if (appends.empty()) {
     return fail(ErrorCode::invalid_argument, "a step needs at least one sequence");
   }
-  std::unique_lock lock(core->mutex());
-  std::unique_ptr<StepState> step = core->take_step_state();
-  set_up(*step, core, appends);
-  const auto give_up = [&](Error error) {
-    delist(*step);
-    core->give_step_state(std::move(step));
-    return tl::unexpected(std::move(error));
-  };
-  if (auto ok = enlist(*core, *step, appends); !ok) return give_up(ok.error());
-
-  for (int tries = 0;; ++tries) {
-    auto shortage = attempt(*core, *step);
-    if (!shortage) return give_up(shortage.error());
-    if (shortage->group < 0) break;
-    const std::shared_ptr<Reclaimer> reclaimer = core->reclaimer;
-    Reclaimer::Pages pages;
-    if (reclaimer) {  // it may drop views and sequences, which takes the mutex
-      lock.unlock();
-      pages = reclaimer->pages(shortage->group);
-      if (tries < kReclaimAttempts && pages.reclaimable > 0) {
-        reclaimer->reclaim(shortage->group, shortage->need.missing);
-        lock.lock();
-        continue;
-      }
-      lock.lock();
-    }
-    return give_up(exhausted(*core, *shortage, pages));
+  std::unique_ptr<StepState> step = set_up(core, appends);
+  Status status;
+  {
+    const std::lock_guard lock(core->mutex());
+    status = enlist(*core, *step, appends);
   }
-  core->live_steps.push_back(step.get());
-  lock.unlock();
+  if (status) status = reserve_pages(*core, *step);
+  if (!status) {
+    retire_step(std::move(step));
+    return tl::unexpected(status.error());
+  }
   copy_tails(*core, *step);
   return step;
 }

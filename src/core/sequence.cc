@@ -25,14 +25,18 @@ Sequence::~Sequence() = default;
 Sequence::Sequence(Sequence&&) noexcept = default;
 Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 
-std::int64_t Sequence::length() const { return state_ ? state_->length : 0; }
+std::int64_t Sequence::length() const {
+  return state_ ? state_->length : 0;
+}
 
 std::int64_t Sequence::first(int group) const {
   if (!state_) return 0;
-  return state_->table(group).first_page * state_->store()->layout().page_tokens();
+  return state_->first(group);
 }
 
-ViewRef Sequence::ref() const { return {state_.get(), length()}; }
+ViewRef Sequence::ref() const& {
+  return {state_.get(), length()};
+}
 
 Result<Sequence> Sequence::fork() const {
   if (!state_) return fail(ErrorCode::invalid_argument, "an empty sequence handle has no fork");

@@ -1,9 +1,10 @@
 // The algebra of attention over parts of a row: a state and a left fold.
 //
-// A state stands for a set of tokens: the largest logit `max`, the sum of exp(logit - max) `sum`, and
-// the sum of exp(logit - max) * value `out` (value_dim floats, not normalised). The empty set has
-// max -inf, sum 0 and out 0. Every reader on every device folds the same states in the same order.
-// Source of the identity: Milakov & Gimelshein 2018, "Online normalizer calculation for softmax".
+// A state stands for a set of tokens: the largest logit `max`, the sum of exp(logit - max) `sum`,
+// and the sum of exp(logit - max) * value `out` (value_dim floats, not normalised). The empty set
+// has max -inf, sum 0 and out 0. Every reader on every device folds the same states in the same
+// order. Source of the identity: Milakov & Gimelshein 2018, "Online normalizer calculation for
+// softmax".
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "pagekv/step.h"
 
-#include <algorithm>
+#include <cassert>
 #include <mutex>
 
 #include "core/reservation.h"
@@ -34,7 +34,8 @@ Status check_counts(const StepState& step, std::span<const std::int64_t> counts)
 Status check_written(const StepState& step) {
   const CacheLayout& layout = step.store->layout();
   for (int layer = 0; layer < layout.layer_count(); ++layer) {
-    if (layout.layer(layer).storage_layer == layer && !step.written[static_cast<std::size_t>(layer)]) {
+    if (layout.layer(layer).storage_layer == layer &&
+        !step.written[static_cast<std::size_t>(layer)]) {
       return fail(ErrorCode::incomplete_step, "layer {0} was not written in this step", {layer});
     }
   }
@@ -44,31 +45,24 @@ Status check_written(const StepState& step) {
 // Ends a step: count_of(entry index) rows of each entry become visible.
 template <typename CountOf>
 void finish(std::unique_ptr<StepState> state, CountOf count_of) {
-  const std::shared_ptr<StoreCore> store = state->store;
   {
-    const std::lock_guard lock(store->mutex());
+    const std::lock_guard lock(state->store->mutex());
     for (int index = 0; index < state->count; ++index) {
-      StepEntry& entry = state->entry(index);
-      internal::keep_rows(*store, entry, count_of(index));
-      entry.sequence->live_step = nullptr;
+      internal::keep_rows(*state->store, state->entry(index), count_of(index));
+      state->entry(index).sequence->reserved_tokens = 0;
     }
-    std::erase(store->live_steps, state.get());
+    state->reserved = false;
   }
-  // May be the last holder of a sequence whose handle is gone: outside the mutex.
-  for (int index = 0; index < state->count; ++index) {
-    state->entry(index).sequence.reset();
-    state->entry(index).failure.reset();
-  }
-  state->count = 0;
-  state->store.reset();
-  const std::lock_guard lock(store->mutex());
-  store->give_step_state(std::move(state));
+  internal::retire_step(std::move(state));
 }
 
 }  // namespace
 
+Step::Step() = default;
 Step::Step(std::unique_ptr<StepState> state) : state_(std::move(state)) {}
-Step::~Step() { drop(); }
+Step::~Step() {
+  drop();
+}
 Step::Step(Step&&) noexcept = default;
 
 Step& Step::operator=(Step&& other) noexcept {
@@ -79,16 +73,25 @@ Step& Step::operator=(Step&& other) noexcept {
   return *this;
 }
 
-int Step::size() const { return state_ ? state_->count : 0; }
-std::int64_t Step::tokens(int index) const { return state_->entry(index).tokens; }
-std::int64_t Step::rows() const { return state_ ? state_->rows : 0; }
+int Step::size() const {
+  return state_ ? state_->count : 0;
+}
+std::int64_t Step::tokens(int index) const {
+  assert(index >= 0 && index < size());
+  return state_->entry(index).tokens;
+}
+std::int64_t Step::rows() const {
+  return state_ ? state_->rows : 0;
+}
 
 ViewRef Step::view(int index) const {
+  assert(index >= 0 && index < size());
   const StepEntry& entry = state_->entry(index);
-  return {entry.sequence.get(), entry.sequence->length + entry.tokens};
+  return {entry.sequence.get(), entry.sequence->reserved_length()};
 }
 
 const Error* Step::failure(int index) const {
+  assert(index >= 0 && index < size());
   const StepEntry& entry = state_->entry(index);
   return entry.failure ? &*entry.failure : nullptr;
 }
@@ -130,13 +133,19 @@ Status Step::write(int layer, Rows k, Rows v, Stream stream) {
   return {};
 }
 
-Result<CommitResult> Step::commit() { return commit({}); }
+Result<CommitResult> Step::commit() {
+  return commit_rows(nullptr);
+}
 
 Result<CommitResult> Step::commit(std::span<const std::int64_t> counts) {
-  if (!state_) return fail(ErrorCode::invalid_argument, "an empty step has nothing to commit");
-  if (!counts.empty()) {
+  if (state_) {
     if (auto ok = check_counts(*state_, counts); !ok) return tl::unexpected(ok.error());
   }
+  return commit_rows(counts.data());
+}
+
+Result<CommitResult> Step::commit_rows(const std::int64_t* counts) {
+  if (!state_) return fail(ErrorCode::invalid_argument, "an empty step has nothing to commit");
   if (auto ok = check_written(*state_); !ok) return tl::unexpected(ok.error());
   CommitResult result;
   for (int index = 0; index < state_->count; ++index) {
@@ -146,7 +155,7 @@ Result<CommitResult> Step::commit(std::span<const std::int64_t> counts) {
   finish(std::move(state_), [&](int index) -> std::int64_t {
     const StepEntry& entry = state.entry(index);
     if (entry.failure) return 0;
-    return counts.empty() ? entry.tokens : counts[static_cast<std::size_t>(index)];
+    return counts == nullptr ? entry.tokens : counts[index];
   });
   return result;
 }

@@ -30,8 +30,9 @@ struct StepEntry {
 class StepState {
  public:
   std::shared_ptr<StoreCore> store;
-  int count = 0;                     // entries in use; the vector keeps its capacity between steps
-  std::int64_t rows = 0;             // over all entries
+  int count = 0;          // entries in use; the vector keeps its capacity between steps
+  bool reserved = false;  // the entries' tables have the step's rows
+  std::int64_t rows = 0;  // over all entries
   std::vector<StepEntry> entries;
   std::vector<std::uint8_t> written;  // by layer
   std::vector<WriteSpan> spans;       // of write(), by entry
@@ -39,5 +40,10 @@ class StepState {
   StepEntry& entry(int index) { return entries[static_cast<std::size_t>(index)]; }
   const StepEntry& entry(int index) const { return entries[static_cast<std::size_t>(index)]; }
 };
+
+// Ends a step whose rows are kept or undone already: its sequences are free again and the record
+// goes back to the store. Takes the mutex, and lets go of it before the last holder of a sequence
+// may die.
+void retire_step(std::unique_ptr<StepState> step);
 
 }  // namespace pagekv::inline v0::internal

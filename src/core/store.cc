@@ -18,8 +18,7 @@ constexpr std::int64_t kMaxSequenceTokens = std::int64_t{1} << 31;
 
 Status check_options(const CacheLayout& layout, const StoreOptions& options) {
   if (options.max_sequence_tokens < 1 || options.max_sequence_tokens > kMaxSequenceTokens) {
-    return fail(ErrorCode::invalid_argument,
-                "a longest sequence of {0} tokens; legal are 1 to {1}",
+    return fail(ErrorCode::invalid_argument, "a longest sequence of {0} tokens; legal are 1 to {1}",
                 {options.max_sequence_tokens, kMaxSequenceTokens});
   }
   std::int64_t least_bytes = 0;
@@ -48,8 +47,12 @@ Result<Store> Store::make(CacheLayout layout, Device device, StoreOptions option
   });
 }
 
-const CacheLayout& Store::layout() const { return core_->layout(); }
-Device& Store::device() const { return core_->device(); }
+const CacheLayout& Store::layout() const {
+  return core_->layout();
+}
+Device& Store::device() const {
+  return core_->device();
+}
 
 Result<Sequence> Store::create_sequence() {
   return guard_memory(
@@ -92,12 +95,13 @@ Status Store::replan(Plan& plan, std::span<const QueryRows> rows, const AttendSp
 
 std::int64_t Store::first(ViewRef view, int group) const {
   if (view.holder() == nullptr) return 0;
-  return view.holder()->table(group).first_page * layout().page_tokens();
+  return view.holder()->first(group);
 }
 
 Status Store::gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stream stream) const {
-  if (view.holder() == nullptr || view.holder()->store() != core_) {
-    return fail(ErrorCode::wrong_store, "gather needs a view of this store");
+  if (view.holder() == nullptr) return fail(ErrorCode::invalid_argument, "gather from no view");
+  if (view.holder()->store() != core_) {
+    return fail(ErrorCode::wrong_store, "gather from a view of another store");
   }
   if (layer < 0 || layer >= layout().layer_count()) {
     return fail(ErrorCode::invalid_argument, "layer {0} of a layout of {1} layers",
@@ -105,7 +109,7 @@ Status Store::gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stre
   }
   const internal::PageTable& table = view.holder()->table(layout().layer(layer).group);
   const internal::ReadSpan span{.pages = table.pages.data(),
-                                .begin = table.first_page * layout().page_tokens(),
+                                .begin = view.holder()->first(layout().layer(layer).group),
                                 .end = view.length()};
   if (span.begin >= span.end) return {};
   if (k.data == nullptr || v.data == nullptr) {
@@ -115,9 +119,9 @@ Status Store::gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stre
   return {};
 }
 
-void Store::set_reclaimer(std::shared_ptr<Reclaimer> reclaimer) {
+void Store::set_reclaimer(const std::shared_ptr<Reclaimer>& reclaimer) {
   const std::lock_guard lock(core_->mutex());
-  core_->reclaimer.swap(reclaimer);  // the old one is destroyed after the lock is released
+  core_->reclaimer = reclaimer;
 }
 
 StoreStats Store::stats() const {
@@ -126,7 +130,7 @@ StoreStats Store::stats() const {
   {
     const std::lock_guard lock(core_->mutex());
     stats = core_->stats();
-    reclaimer = core_->reclaimer;
+    reclaimer = core_->reclaimer.lock();
   }
   if (reclaimer) {
     for (int group = 0; group < layout().group_count(); ++group) {
@@ -137,8 +141,10 @@ StoreStats Store::stats() const {
 }
 
 Status Store::check() const {
-  const std::lock_guard lock(core_->mutex());
-  return core_->check();
+  return guard_memory([&]() -> Status {
+    const std::lock_guard lock(core_->mutex());
+    return core_->check();
+  });
 }
 
 }  // namespace pagekv::inline v0

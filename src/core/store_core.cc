@@ -7,7 +7,7 @@ namespace pagekv::inline v0::internal {
 namespace {
 
 // Memory is committed in pieces of about this size: many huge pages, little waste.
-constexpr std::int64_t kExtentBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kRunBytes = std::int64_t{32} << 20;
 // But a small cap is cut into at least this many pieces per group, so that groups can share it.
 constexpr std::int64_t kPiecesPerGroup = 16;
 
@@ -16,8 +16,8 @@ constexpr std::int64_t kPiecesPerGroup = 16;
 StoreCore::StoreCore(CacheLayout layout, Device device, StoreOptions options)
     : layout_(std::move(layout)), device_(std::move(device)), options_(options) {}
 
-std::int64_t StoreCore::extent_pages(int group, std::int64_t capacity_pages) const {
-  const std::int64_t by_size = kExtentBytes / layout_.group(group).page_bytes;
+std::int64_t StoreCore::run_pages(int group, std::int64_t capacity_pages) const {
+  const std::int64_t by_size = kRunBytes / layout_.group(group).page_bytes;
   const std::int64_t by_cap = capacity_pages / (kPiecesPerGroup * layout_.group_count());
   return std::max<std::int64_t>(1, std::min(by_size, by_cap));
 }
@@ -30,7 +30,7 @@ Status StoreCore::reserve_arenas() {
     auto arena = backend().reserve_arena(pages * page_bytes);
     if (!arena) return tl::unexpected(arena.error());
     pools_.emplace_back(layout_, group, backend(), std::move(*arena), pages,
-                        extent_pages(group, pages));
+                        run_pages(group, pages));
   }
   return {};
 }
@@ -50,9 +50,9 @@ Result<PageId> StoreCore::acquire(int group) {
   std::int64_t room = options_.cap_bytes - committed_bytes();
   for (PagePool& other : pools_) {  // memory that another group holds but does not use
     if (room >= wanted.page_bytes()) break;
-    if (&other != &wanted) room += other.decommit_free_extents(wanted.page_bytes() - room);
+    if (&other != &wanted) room += other.decommit_pages(wanted.run_bytes() - room);
   }
-  auto added = guard_memory([&] { return wanted.commit_extent(room / wanted.page_bytes()); });
+  auto added = guard_memory([&] { return wanted.commit_pages(room / wanted.page_bytes()); });
   if (!added) return tl::unexpected(added.error());
   return wanted.acquire();
 }
@@ -62,8 +62,8 @@ Status StoreCore::prefix_kept(const PageHolder& holder, std::int64_t tokens) con
     const std::int64_t window = layout_.group(group).window_tokens;
     if (window == 0) continue;
     const std::int64_t needed = std::max<std::int64_t>(0, tokens + 1 - window);
-    const std::int64_t first = holder.table(group).first_page * layout_.page_tokens();
-    if (first > needed) {
+    const std::int64_t first = holder.first(group);
+    if (tokens > 0 && first > needed) {  // nothing is needed of nothing
       return fail(ErrorCode::window_lost,
                   "a prefix of {2} tokens needs rows from token {0} on, the window of group {3} "
                   "keeps them from token {1} on",
@@ -105,10 +105,14 @@ void StoreCore::let_go(int group, PageTable& table, std::int64_t first_page) {
 }
 
 std::unique_ptr<StepState> StoreCore::take_step_state() {
-  // Room for giving it back, which must not fail.
-  idle_steps_.reserve(idle_steps_.size() + live_steps.size() + 1);
-  live_steps.reserve(live_steps.size() + 1);
-  if (idle_steps_.empty()) return std::make_unique<StepState>();
+  if (idle_steps_.empty()) {
+    // Room for listing it and for giving it back, which must not fail.
+    idle_steps_.reserve(step_states_ + 1);
+    live_steps.reserve(step_states_ + 1);
+    auto state = std::make_unique<StepState>();
+    ++step_states_;
+    return state;
+  }
   auto state = std::move(idle_steps_.back());
   idle_steps_.pop_back();
   return state;
@@ -133,27 +137,27 @@ StoreStats StoreCore::stats() const {
   return stats;
 }
 
-// Adds what `holder` holds to `held`, and proves that it sees claimed rows only. A sequence in a live
-// step sees the step's rows too, which StepEntry accounts for.
-Status StoreCore::check_holder(const PageHolder& holder, bool live,
-                               std::vector<std::vector<std::uint32_t>>& held) const {
+// Adds what `holder` holds to `held`, and proves that the first `seen_tokens` rows of its tables
+// are claimed.
+Status StoreCore::check_holder(const PageHolder& holder, std::int64_t seen_tokens,
+                               Held& held) const {
   for (int group = 0; group < layout_.group_count(); ++group) {
     const PageTable& table = holder.table(group);
-    const std::int64_t pages = pages_over(holder.length);
-    if (live ? table.end_page() < pages : table.end_page() != pages) {
+    if (table.end_page() != pages_over(seen_tokens) || table.first_page > table.end_page()) {
       return fail(ErrorCode::books_broken,
-                  "group {0}: a holder of {1} tokens has a table of {2} pages",
-                  {group, holder.length, table.end_page()});
+                  "group {0}: a holder of {1} tokens has a table of {2} pages, the first at {3}",
+                  {group, seen_tokens, table.end_page(), table.first_page});
     }
-    for (std::int64_t page = table.first_page; page < table.end_page(); ++page) {
+    for (std::int64_t page = 0; page < table.end_page(); ++page) {
       const PageId id = table.at(page);
-      if (index(id) >= pool(group).end_page()) {
-        return fail(ErrorCode::books_broken, "group {0}: page {1} is held but does not exist",
-                    {group, index(id)});
+      if (page < table.first_page ? id != kNoPage : index(id) >= pool(group).end_page()) {
+        return fail(ErrorCode::books_broken, "group {0}: a table names page {1} in place {2}",
+                    {group, index(id), page});
       }
+      if (page < table.first_page) continue;
       ++held[static_cast<std::size_t>(group)][static_cast<std::size_t>(index(id))];
       const std::int64_t rows =
-          std::min(holder.length - page * layout_.page_tokens(), layout_.page_tokens());
+          std::min(seen_tokens - page * layout_.page_tokens(), layout_.page_tokens());
       if (pool(group).claimed(id) < rows) {
         return fail(ErrorCode::books_broken,
                     "group {0}, page {1}: a holder sees {2} rows, {3} are claimed",
@@ -164,26 +168,53 @@ Status StoreCore::check_holder(const PageHolder& holder, bool live,
   return {};
 }
 
-Status StoreCore::check() const {
-  std::vector<std::vector<std::uint32_t>> held;
-  for (const PagePool& pool : pools_) held.emplace_back(static_cast<std::size_t>(pool.end_page()));
-  Status status;
-  sequences.for_each([&](const PageHolder& holder) {
-    const bool live = static_cast<const SequenceState&>(holder).live_step != nullptr;
-    if (status) status = check_holder(holder, live, held);
-  });
-  views.for_each([&](const PageHolder& holder) {
-    if (status) status = check_holder(holder, false, held);
-  });
-  if (!status) return status;
-  for (const StepState* step : live_steps) {
-    for (int entry = 0; entry < step->count; ++entry) {
-      for (int group = 0; group < layout_.group_count(); ++group) {
-        const PageId replaced = step->entry(entry).groups[static_cast<std::size_t>(group)].replaced;
-        if (replaced == kNoPage) continue;
-        ++held[static_cast<std::size_t>(group)][static_cast<std::size_t>(index(replaced))];
+// Adds the pages a step holds beside its sequences' tables, and proves that no two steps write the
+// same page.
+Status StoreCore::check_step(const StepState& step, Held& held, Held& written) const {
+  for (int at = 0; at < step.count; ++at) {
+    const StepEntry& entry = step.entry(at);
+    if (entry.sequence->live_step != &step) {
+      return fail(ErrorCode::books_broken, "a sequence does not know the step it is in");
+    }
+    for (int group = 0; step.reserved && group < layout_.group_count(); ++group) {
+      const auto of_group = static_cast<std::size_t>(group);
+      if (const PageId replaced = entry.groups[of_group].replaced; replaced != kNoPage) {
+        ++held[of_group][static_cast<std::size_t>(index(replaced))];
+      }
+      const PageTable& table = entry.sequence->table(group);
+      for (std::int64_t page = entry.sequence->length / layout_.page_tokens();
+           page < table.end_page(); ++page) {
+        if (++written[of_group][static_cast<std::size_t>(index(table.at(page)))] > 1) {
+          return fail(ErrorCode::books_broken, "group {0}, page {1}: two live steps write it",
+                      {group, index(table.at(page))});
+        }
       }
     }
+  }
+  return {};
+}
+
+Status StoreCore::check() const {
+  Held held;
+  for (const PagePool& pool : pools_) held.emplace_back(static_cast<std::size_t>(pool.end_page()));
+  Held written = held;
+  Status status;
+  std::int64_t in_steps = 0;
+  sequences.for_each([&](const PageHolder& holder) {
+    const auto& sequence = static_cast<const SequenceState&>(holder);
+    if (sequence.live_step != nullptr) ++in_steps;
+    if (status) status = check_holder(holder, sequence.reserved_length(), held);
+  });
+  views.for_each([&](const PageHolder& holder) {
+    if (status) status = check_holder(holder, holder.length, held);
+  });
+  for (const StepState* step : live_steps) {
+    in_steps -= step->count;
+    if (status) status = check_step(*step, held, written);
+  }
+  if (!status) return status;
+  if (in_steps != 0) {
+    return fail(ErrorCode::books_broken, "{0} sequences are busy in no live step", {in_steps});
   }
   for (std::size_t group = 0; group < pools_.size(); ++group) {
     if (auto ok = pools_[group].check(held[group]); !ok) return ok;

@@ -1,7 +1,7 @@
 // StoreCore: what all handles of one store share.
 //
-// One mutex guards the pools, the tables and the lists; it is never held while rows are read, written
-// or copied. Page counts and claims change only under it.
+// One mutex guards the pools, the tables and the lists; it is never held while rows are read,
+// written or copied. Page counts and claims change only under it.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +48,14 @@ class StoreCore : public std::enable_shared_from_this<StoreCore> {
   // Forgets pages of `table` at and past `end_page`, or below `first_page`.
   void shrink(int group, PageTable& table, std::int64_t end_page);
   void let_go(int group, PageTable& table, std::int64_t first_page);
-  // Rows of its last page that a holder of `tokens` tokens sees, and which page that is.
+  // Rows that a holder of `tokens` tokens sees of a page it sees only in part; 0: it has none.
   std::int64_t tail_rows(std::int64_t tokens) const { return tokens % layout_.page_tokens(); }
   std::int64_t pages_over(std::int64_t tokens) const {
     return (tokens + layout_.page_tokens() - 1) / layout_.page_tokens();
   }
 
   std::unique_ptr<StepState> take_step_state();
-  void give_step_state(std::unique_ptr<StepState> state);
+  void give_step_state(std::unique_ptr<StepState> state);  // never fails
 
   StoreStats stats() const;
   Status check() const;
@@ -63,13 +63,13 @@ class StoreCore : public std::enable_shared_from_this<StoreCore> {
   HolderList sequences;
   HolderList views;
   std::vector<StepState*> live_steps;
-  std::shared_ptr<Reclaimer> reclaimer;
+  std::weak_ptr<Reclaimer> reclaimer;  // it holds views, and they hold the core
 
  private:
-  std::int64_t extent_pages(int group, std::int64_t capacity_pages) const;
-  // `live`: the holder is a sequence in a live step, whose table may be longer than its length.
-  Status check_holder(const PageHolder& holder, bool live,
-                      std::vector<std::vector<std::uint32_t>>& held) const;
+  std::int64_t run_pages(int group, std::int64_t capacity_pages) const;
+  using Held = std::vector<std::vector<std::uint32_t>>;  // [group][page]: how often it is held
+  Status check_holder(const PageHolder& holder, std::int64_t seen_tokens, Held& held) const;
+  Status check_step(const StepState& step, Held& held, Held& written) const;
 
   CacheLayout layout_;
   Device device_;
@@ -77,6 +77,7 @@ class StoreCore : public std::enable_shared_from_this<StoreCore> {
   mutable std::mutex mutex_;
   std::vector<PagePool> pools_;  // by group
   std::vector<std::unique_ptr<StepState>> idle_steps_;
+  std::size_t step_states_ = 0;  // idle ones and those in use
 };
 
 // Runs `body`, which returns a Result; a refusal of memory becomes out_of_memory.

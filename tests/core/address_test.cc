@@ -33,7 +33,7 @@ TEST_P(AddressTest, PagesBeyondFourGibibytesAreTheirOwn) {
   }
   const std::vector<float> q(kHeads * kDim, 1.0f);
   for (std::uint32_t token = 0; token < kSequences; ++token) {
-    ASSERT_TRUE(cache.holds(sequences[token].ref(), {token}));
+    ASSERT_TRUE(cache.holds(sequences[token], {token}));
     // One token: the output is its value, whatever the query.
     std::vector<float> out(kHeads * kDim), k(out.size()), v(out.size());
     const QueryRows query{.view = sequences[token].ref(), .rows = 1};

@@ -1,5 +1,6 @@
 // Random histories of a store against a naive model in which a sequence is a list of numbers.
 //
+// PAGEKV_TEST_SCALE multiplies the number of operations, PAGEKV_TEST_SEED repeats a history.
 // Guards rules 1 (dense pages are exact), 4, 5 (free rows are NaN here), 8 (check() after
 // every operation), 9, 10, 11, 12 and 14.
 #include <gtest/gtest.h>
@@ -32,41 +33,61 @@ struct Setting {
   PageOrder order;
   TileArrangement arrangement;
   std::int64_t cap_pages;
+  bool reclaim;
   int operations;
 };
 
 struct LiveSequence {
-  std::unique_ptr<Sequence> handle;
+  std::unique_ptr<Sequence> handle;  // null once the history let go of it
   Tokens tokens;
+  bool in_step = false;
 };
+using Live = std::shared_ptr<LiveSequence>;
 
 struct LiveView {
   View view;
   Tokens tokens;
 };
 
+// Gives the history's views up, oldest first, as a prefix cache would.
+class ViewReclaimer final : public Reclaimer {
+ public:
+  explicit ViewReclaimer(std::vector<LiveView>& views) : views_(views) {}
+  Pages pages(int) const noexcept override { return {static_cast<std::int64_t>(views_.size()), 0}; }
+  void reclaim(int, std::int64_t) noexcept override { views_.erase(views_.begin()); }
+
+ private:
+  std::vector<LiveView>& views_;
+};
+
 class History {
  public:
   History(const Setting& setting, unsigned seed)
-      : setting_(setting), random_(seed), cache_(test_.device, layout(setting), options(setting)) {}
+      : setting_(setting),
+        random_(seed),
+        cache_(test_.device, layout(setting), options(setting)),
+        reclaimer_(std::make_shared<ViewReclaimer>(views_)) {
+    if (setting.reclaim) cache_.store().set_reclaimer(reclaimer_);
+  }
 
   void run() {
-    for (int at = 0;
-         at < setting_.operations / kOperationShare && !::testing::Test::HasFatalFailure(); ++at) {
+    const int operations = setting_.operations * operation_scale() / kOperationShare;
+    for (int at = 0; at < operations && !::testing::Test::HasFatalFailure(); ++at) {
       one_operation();
-      const Status books = cache_.store().check();
-      ASSERT_TRUE(books) << "operation " << at << ": " << books.error().message();
+      expect_good_books();
       verify_one();
       if (at % 500 == 0) verify_all();
     }
     verify_all();
     sequences_.clear();
     views_.clear();
+    test_.backend->hold_fences = false;
     for (const GroupStats& group : cache_.store().stats().groups) {
       EXPECT_EQ(group.referenced_pages, 0);
     }
   }
 
+  std::int64_t commits() const { return commits_; }
   std::int64_t refusals() const { return refusals_; }
   std::int64_t lost_windows() const { return lost_windows_; }
 
@@ -84,7 +105,11 @@ class History {
     for (int group = 0; group < made.group_count(); ++group) {
       bytes += made.group(group).page_bytes;
     }
-    return {.cap_bytes = setting.cap_pages * bytes, .max_sequence_tokens = 600};
+    return {.cap_bytes = setting.cap_pages * bytes, .max_sequence_tokens = kLongest};
+  }
+  static int operation_scale() {
+    const char* scale = std::getenv("PAGEKV_TEST_SCALE");
+    return scale != nullptr ? std::max(1, std::atoi(scale)) : 1;
   }
 
   std::size_t below(std::size_t bound) { return random_() % bound; }
@@ -92,9 +117,19 @@ class History {
     next_ += static_cast<std::uint32_t>(count);
     return count_up(next_, count);
   }
+  LiveSequence& any_sequence() { return *sequences_[below(sequences_.size())]; }
+  void expect_good_books() {
+    const Status books = cache_.store().check();
+    ASSERT_TRUE(books) << books.error().message();
+  }
+  void add(Result<Sequence> made, Tokens tokens) {
+    ASSERT_TRUE(made) << made.error().message();
+    sequences_.push_back(std::make_shared<LiveSequence>(
+        LiveSequence{std::make_unique<Sequence>(std::move(*made)), std::move(tokens)}));
+  }
 
   void one_operation() {
-    switch (below(12)) {
+    switch (below(13)) {
       case 0: return create();
       case 1: return fork();
       case 2: return publish();
@@ -102,27 +137,26 @@ class History {
       case 4: return truncate();
       case 5: return forget();
       case 6: return move_handles();
-      default: return step();
+      case 7: return turn_fences();
+      default: return step(0);
     }
   }
 
   void create() {
-    if (sequences_.size() >= 12) return;
-    sequences_.push_back({std::make_unique<Sequence>(*cache_.store().create_sequence()), {}});
+    if (sequences_.size() < most_) add(cache_.store().create_sequence(), {});
   }
 
   void fork() {
-    if (sequences_.empty() || sequences_.size() >= 12) return;
-    const LiveSequence& parent = sequences_[below(sequences_.size())];
-    Tokens tokens = parent.tokens;
-    auto child = std::make_unique<Sequence>(*parent.handle->fork());
-    sequences_.push_back({std::move(child), std::move(tokens)});
+    if (sequences_.empty() || sequences_.size() >= most_) return;
+    const LiveSequence& parent = any_sequence();
+    add(parent.handle->fork(), parent.tokens);
   }
 
   void publish() {
-    if (sequences_.empty() || views_.size() >= 12) return;
-    const LiveSequence& from = sequences_[below(sequences_.size())];
-    const std::size_t length = from.tokens.size() - below(from.tokens.size() / 3 + 1);
+    if (sequences_.empty() || views_.size() >= most_) return;
+    const LiveSequence& from = any_sequence();
+    const std::size_t length =
+        below(16) == 0 ? 0 : from.tokens.size() - below(from.tokens.size() / 3 + 1);
     auto view = from.handle->publish(static_cast<std::int64_t>(length));
     if (!view) return expect_lost(view.error(), from, length);
     views_.push_back({*view, Tokens(from.tokens.begin(),
@@ -130,20 +164,24 @@ class History {
   }
 
   void from_view() {
-    if (views_.empty() || sequences_.size() >= 12) return;
+    if (views_.empty() || sequences_.size() >= most_) return;
     const LiveView& from = views_[below(views_.size())];
-    sequences_.push_back(
-        {std::make_unique<Sequence>(*cache_.store().create_sequence(from.view)), from.tokens});
+    add(cache_.store().create_sequence(from.view), from.tokens);
   }
 
   void truncate() {
     if (sequences_.empty()) return;
-    LiveSequence& target = sequences_[below(sequences_.size())];
+    LiveSequence& target = any_sequence();
     const std::size_t most = below(8) == 0 ? target.tokens.size() : 20;
     const std::size_t length =
         target.tokens.size() - below(std::min(target.tokens.size(), most) + 1);
     const Status done = target.handle->truncate(static_cast<std::int64_t>(length));
+    if (!done && target.in_step) {
+      ASSERT_EQ(done.error().code(), ErrorCode::busy);
+      return;
+    }
     if (!done) return expect_lost(done.error(), target, length);
+    ASSERT_FALSE(target.in_step);
     target.tokens.resize(length);
   }
 
@@ -156,70 +194,99 @@ class History {
       const std::int64_t needed = static_cast<std::int64_t>(length) + 1 - window;
       lost = lost || (window > 0 && from.handle->first(group) > std::max<std::int64_t>(0, needed));
     }
-    ASSERT_TRUE(lost) << "refused although every row is there";
+    ASSERT_TRUE(lost && length > 0) << "refused although every row is there";
   }
 
   void forget() {
     if (below(2) == 0 && !views_.empty()) {
       views_.erase(views_.begin() + static_cast<std::ptrdiff_t>(below(views_.size())));
     } else if (!sequences_.empty()) {
-      sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(below(sequences_.size())));
+      const auto at = sequences_.begin() + static_cast<std::ptrdiff_t>(below(sequences_.size()));
+      (*at)->handle.reset();  // a live step may go on with it
+      sequences_.erase(at);
     }
   }
 
   void move_handles() {
-    for (LiveSequence& sequence : sequences_) {
-      auto moved = std::make_unique<Sequence>(std::move(*sequence.handle));
-      sequence.handle = std::move(moved);
+    for (const Live& sequence : sequences_) {
+      auto moved = std::make_unique<Sequence>(std::move(*sequence->handle));
+      sequence->handle = std::move(moved);
     }
   }
 
-  // A step over a random subset: written, then committed whole, by counts, or dropped; sometimes a
-  // handle moves or dies, or a fork is taken, while it is live.
-  void step() {
-    std::vector<std::size_t> members;
+  // Pages given up while fences are held back retire, and come back when they pass.
+  void turn_fences() {
+    test_.backend->hold_fences = !test_.backend->hold_fences;
+    test_.backend->pass_fences();
+  }
+
+  // A step over a random subset: written, then committed whole, by counts, or dropped. While it is
+  // live anything else may happen, a second step among the others included; a row may fail.
+  void step(int depth) {
+    std::vector<Live> members;
     std::vector<Append> appends;
     Tokens rows;
-    for (std::size_t index = 0; index < sequences_.size(); ++index) {
-      if (below(3) == 0) continue;
+    for (const Live& sequence : sequences_) {
+      if (sequence->in_step || below(3) == 0) continue;
       std::int64_t count = below(4) == 0 ? 1 + static_cast<std::int64_t>(below(40)) : 1;
-      count = std::min(count, 600 - static_cast<std::int64_t>(sequences_[index].tokens.size()));
+      count = std::min(count, kLongest - static_cast<std::int64_t>(sequence->tokens.size()));
       if (count < 1) continue;
-      members.push_back(index);
-      appends.push_back({sequences_[index].handle.get(), count});
+      members.push_back(sequence);
+      appends.push_back({sequence->handle.get(), count});
       const Tokens more = fresh_tokens(count);
       rows.insert(rows.end(), more.begin(), more.end());
     }
     if (members.empty()) return;
-    auto step = cache_.store().reserve(appends);
-    if (!step) {
+    auto live = cache_.store().reserve(appends);
+    if (!live) {
       ++refusals_;
-      ASSERT_EQ(step.error().code(), ErrorCode::pool_exhausted) << step.error().message();
+      ASSERT_EQ(live.error().code(), ErrorCode::pool_exhausted) << live.error().message();
       return;
     }
-    cache_.write(*step, rows);
-    check_provisional(*step, members, rows);
-    if (below(4) == 0) move_handles();
-    finish(*step, appends, members, rows);
+    for (const Live& member : members) member->in_step = true;
+    const std::size_t failing = below(8) == 0 ? below(members.size()) : members.size();
+    cache_.write(*live, rows, first_row(appends, failing));
+    if (failing == members.size()) check_provisional(*live, members, rows);
+    meanwhile(depth);
+    expect_good_books();
+    for (const Live& member : members) member->in_step = false;
+    finish(*live, appends, members, rows, failing);
   }
 
-  void check_provisional(const Step& step, const std::vector<std::size_t>& members,
-                         const Tokens& rows) {
+  static std::int64_t first_row(const std::vector<Append>& appends, std::size_t member) {
+    if (member == appends.size()) return -1;
+    std::int64_t row = 0;
+    for (std::size_t at = 0; at < member; ++at) row += appends[at].tokens;
+    return row;
+  }
+
+  void meanwhile(int depth) {
+    switch (below(10)) {
+      case 0: return fork();
+      case 1: return publish();
+      case 2: return truncate();
+      case 3: return forget();
+      case 4: return move_handles();
+      case 5: return depth == 0 ? step(1) : create();
+      default: return;
+    }
+  }
+
+  void check_provisional(const Step& step, const std::vector<Live>& members, const Tokens& rows) {
     const std::size_t member = below(members.size());
     std::ptrdiff_t start = 0;
     for (std::size_t at = 0; at < member; ++at) {
       start += static_cast<std::ptrdiff_t>(step.tokens(static_cast<int>(at)));
     }
-    Tokens expected = sequences_[members[member]].tokens;
+    Tokens expected = members[member]->tokens;
     const auto first = rows.begin() + start;
     expected.insert(expected.end(), first,
                     first + static_cast<std::ptrdiff_t>(step.tokens(static_cast<int>(member))));
     ASSERT_TRUE(cache_.holds(step.view(static_cast<int>(member)), expected));
-    ASSERT_TRUE(cache_.store().check()) << cache_.store().check().error().message();
   }
 
-  void finish(Step& step, const std::vector<Append>& appends,
-              const std::vector<std::size_t>& members, const Tokens& rows) {
+  void finish(Step& step, const std::vector<Append>& appends, const std::vector<Live>& members,
+              const Tokens& rows, std::size_t failing) {
     std::vector<std::int64_t> counts;
     const std::size_t kind = below(4);
     for (const Append& append : appends) {
@@ -232,17 +299,20 @@ class History {
     } else {
       const auto result = kind == 1 ? step.commit(counts) : step.commit();
       ASSERT_TRUE(result) << result.error().message();
+      ASSERT_EQ(result->failed, failing < members.size() ? 1 : 0);
+      ++commits_;
     }
+    if (failing < members.size()) counts[failing] = 0;
     auto row = rows.begin();
     for (std::size_t at = 0; at < members.size(); ++at) {
-      Tokens& tokens = sequences_[members[at]].tokens;
+      Tokens& tokens = members[at]->tokens;
       tokens.insert(tokens.end(), row, row + static_cast<std::ptrdiff_t>(counts[at]));
       row += static_cast<std::ptrdiff_t>(appends[at].tokens);
     }
   }
 
   void verify(const LiveSequence& sequence) {
-    ASSERT_TRUE(cache_.holds(sequence.handle->ref(), sequence.tokens));
+    ASSERT_TRUE(cache_.holds(*sequence.handle, sequence.tokens));
     for (int group = 0; group < cache_.layout().group_count(); ++group) {
       const std::int64_t window = cache_.layout().group(group).window_tokens;
       const auto next = static_cast<std::int64_t>(sequence.tokens.size());
@@ -252,24 +322,30 @@ class History {
   }
 
   void verify_one() {
-    if (!sequences_.empty()) verify(sequences_[below(sequences_.size())]);
+    if (!sequences_.empty()) verify(any_sequence());
     if (views_.empty()) return;
     const LiveView& view = views_[below(views_.size())];
     ASSERT_TRUE(cache_.holds(view.view, view.tokens));
   }
 
   void verify_all() {
-    for (const LiveSequence& sequence : sequences_) verify(sequence);
+    for (const Live& sequence : sequences_) verify(*sequence);
     for (const LiveView& view : views_) ASSERT_TRUE(cache_.holds(view.view, view.tokens));
   }
 
+  static constexpr std::int64_t kLongest = 600;
+
   Setting setting_;
+  // Of sequences, and of views: few where pages are, or steps over most of them would never fit.
+  const std::size_t most_ = setting_.cap_pages < 20 ? 4 : 12;
   std::mt19937 random_;
   TestDevice test_;
   TokenCache cache_;
-  std::vector<LiveSequence> sequences_;
+  std::vector<Live> sequences_;
   std::vector<LiveView> views_;
+  std::shared_ptr<ViewReclaimer> reclaimer_;
   std::uint32_t next_ = 0;
+  std::int64_t commits_ = 0;
   std::int64_t refusals_ = 0;
   std::int64_t lost_windows_ = 0;
 };
@@ -284,6 +360,7 @@ TEST_P(HistoryTest, GathersWhatANaiveModelHolds) {
   SCOPED_TRACE(seed);
   History history(GetParam(), seed);
   history.run();
+  EXPECT_GT(history.commits(), GetParam().operations / kOperationShare / 20);
   if (GetParam().cap_pages < 20) {
     EXPECT_GT(history.refusals(), 0);
   }
@@ -300,13 +377,23 @@ constexpr auto kLayerMajor = PageOrder::layer_major;
 INSTANTIATE_TEST_SUITE_P(
     Settings, HistoryTest,
     ::testing::Values(
-        Setting{"roomy_bf16", "bf16", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, 30000},
-        Setting{"roomy_f32_layer_major", "f32", {0, 0}, 32, 0, kLayerMajor, kTiled, 1000, 10000},
-        Setting{"windows_f16", "f16", {0, 24}, 16, 8, kPageMajor, kTiled, 1000, 20000},
+        Setting{"roomy_bf16", "bf16", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, false, 30000},
         Setting{
-            "windows_row_major", "bf16", {40, 0, 7}, 48, 0, kLayerMajor, kRowMajor, 1000, 10000},
-        Setting{"few_pages", "bf16", {0}, 16, 0, kPageMajor, kTiled, 9, 20000},
-        Setting{"few_pages_windows", "f32", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, 20000}),
+            "roomy_f32_layer_major", "f32", {0, 0}, 32, 0, kLayerMajor, kTiled, 1000, false, 10000},
+        Setting{"windows_f16", "f16", {0, 24}, 16, 8, kPageMajor, kTiled, 1000, false, 20000},
+        Setting{"windows_row_major",
+                "bf16",
+                {40, 0, 7},
+                48,
+                0,
+                kLayerMajor,
+                kRowMajor,
+                1000,
+                false,
+                10000},
+        Setting{"few_pages", "bf16", {0}, 16, 0, kPageMajor, kTiled, 9, false, 20000},
+        Setting{
+            "few_pages_windows", "f32", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, true, 20000}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

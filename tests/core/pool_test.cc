@@ -1,4 +1,4 @@
-// The pool's books: extents, capacity, both page orders, and that check() sees every contradiction.
+// The pool's books: runs, capacity, both page orders, and that check() sees contradictions.
 #include "core/pool.h"
 
 #include <gtest/gtest.h>
@@ -28,13 +28,14 @@ class PoolTest : public ::testing::TestWithParam<PageOrder> {
   TestDevice test_;
 };
 
-TEST_P(PoolTest, GrowsByExtentsUpToItsCapacityAndTheLimit) {
+TEST_P(PoolTest, GrowsByRunsUpToItsCapacityAndTheLimit) {
   PagePool pool = make_pool(test_, GetParam(), 10, 4);
   EXPECT_EQ(pool.acquire(), kNoPage);
-  EXPECT_EQ(*pool.commit_extent(100), 4);
-  EXPECT_EQ(*pool.commit_extent(3), 3);
-  EXPECT_EQ(*pool.commit_extent(100), 3);
-  EXPECT_EQ(*pool.commit_extent(100), 0);
+  EXPECT_EQ(*pool.commit_pages(100), 4);
+  EXPECT_EQ(*pool.commit_pages(3), 3);
+  EXPECT_EQ(*pool.commit_pages(0), 0);
+  EXPECT_EQ(*pool.commit_pages(100), 3);
+  EXPECT_EQ(*pool.commit_pages(100), 0);
   EXPECT_EQ(pool.committed_pages(), 10);
   std::set<PageId> pages;
   for (int page = 0; page < 10; ++page) pages.insert(pool.acquire());
@@ -46,7 +47,7 @@ TEST_P(PoolTest, GrowsByExtentsUpToItsCapacityAndTheLimit) {
 TEST_P(PoolTest, AddressesNeverMoveAndLayersDoNotOverlap) {
   PagePool pool = make_pool(test_, GetParam(), 10, 2);
   const auto before = pool.address(2);
-  for (int extent = 0; extent < 5; ++extent) ASSERT_TRUE(pool.commit_extent(100));
+  for (int run = 0; run < 5; ++run) ASSERT_TRUE(pool.commit_pages(100));
   EXPECT_EQ(pool.address(2).base, before.base);
   std::set<std::byte*> starts;
   for (int layer = 0; layer < 3; ++layer) {
@@ -62,29 +63,33 @@ TEST_P(PoolTest, AddressesNeverMoveAndLayersDoNotOverlap) {
   }
 }
 
-TEST_P(PoolTest, FreeExtentsAreDecommittedAndComeBack) {
+TEST_P(PoolTest, FreePagesAreDecommittedOneByOneAndComeBack) {
   PagePool pool = make_pool(test_, GetParam(), 12, 4);
-  for (int extent = 0; extent < 3; ++extent) ASSERT_TRUE(pool.commit_extent(100));
+  for (int run = 0; run < 3; ++run) ASSERT_TRUE(pool.commit_pages(100));
   std::vector<PageId> pages;
   for (int page = 0; page < 12; ++page) pages.push_back(pool.acquire());
+  EXPECT_EQ(pool.decommit_pages(1), 0) << "nothing is free";
   for (const PageId page : pages) {
     if (index(page) != 5) pool.release(page);
   }
-  // Page 5 keeps the middle extent.
-  EXPECT_EQ(pool.decommit_free_extents(1), 4 * pool.page_bytes());
-  EXPECT_EQ(pool.decommit_free_extents(1 << 30), 4 * pool.page_bytes());
-  EXPECT_EQ(pool.committed_pages(), 4);
   std::vector<std::uint32_t> held(12);
   held[5] = 1;
+  EXPECT_EQ(pool.decommit_pages(1), pool.page_bytes());
   EXPECT_TRUE(pool.check(held));
-  EXPECT_EQ(*pool.commit_extent(100), 4);
-  EXPECT_EQ(*pool.commit_extent(3), 0) << "an extent comes back whole or not at all";
+  EXPECT_EQ(pool.decommit_pages(std::int64_t{1} << 40), 10 * pool.page_bytes());
+  EXPECT_EQ(pool.committed_pages(), 1);
+  EXPECT_EQ(pool.free_pages(), 0);
+  EXPECT_TRUE(pool.check(held));
+  EXPECT_EQ(*pool.commit_pages(3), 3);
+  EXPECT_EQ(*pool.commit_pages(100), 4);
+  EXPECT_EQ(*pool.commit_pages(100), 4);
+  EXPECT_EQ(*pool.commit_pages(100), 0);
   EXPECT_TRUE(pool.check(held));
 }
 
 TEST_P(PoolTest, CheckReportsHoldersThatDoNotAddUp) {
   PagePool pool = make_pool(test_, GetParam(), 8, 8);
-  ASSERT_TRUE(pool.commit_extent(8));
+  ASSERT_TRUE(pool.commit_pages(8));
   const PageId page = pool.acquire();
   pool.add_reference(page);
   std::vector<std::uint32_t> held(8);

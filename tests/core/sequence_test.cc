@@ -32,7 +32,7 @@ TEST_F(SequenceTest, HoldsWhatWasAppendedInAnyChunks) {
     const Tokens more = count_up(static_cast<std::uint32_t>(all.size()), count);
     ASSERT_TRUE(tokens.append(sequence, more));
     all.insert(all.end(), more.begin(), more.end());
-    EXPECT_TRUE(tokens.holds(sequence.ref(), all));
+    EXPECT_TRUE(tokens.holds(sequence, all));
   }
   EXPECT_EQ(stats(tokens).referenced_pages, 8);
   EXPECT_TRUE(tokens.store().check());
@@ -56,8 +56,8 @@ TEST_F(SequenceTest, ForkSharesPagesAndTheSecondWriterCopiesOne) {
   Tokens of_parent = count_up(0, 40), of_child = of_parent;
   of_parent.push_back(100);
   of_child.insert(of_child.end(), {200, 201});
-  EXPECT_TRUE(tokens.holds(parent.ref(), of_parent));
-  EXPECT_TRUE(tokens.holds(child.ref(), of_child));
+  EXPECT_TRUE(tokens.holds(parent, of_parent));
+  EXPECT_TRUE(tokens.holds(child, of_child));
   EXPECT_TRUE(tokens.store().check());
 }
 
@@ -90,7 +90,7 @@ TEST_F(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
   auto again = *tokens.store().create_sequence(view);
   const View copy = view;
   view = View();
-  EXPECT_TRUE(tokens.holds(again.ref(), prefix));
+  EXPECT_TRUE(tokens.holds(again, prefix));
   EXPECT_TRUE(tokens.holds(copy, prefix));
   EXPECT_TRUE(tokens.store().check());
 }
@@ -114,7 +114,7 @@ TEST_F(SequenceTest, TruncatedRowsAreWrittenInPlaceOnlyByASoleHolder) {
   EXPECT_TRUE(tokens.holds(view, expected));
   expected.resize(18);
   expected.push_back(88);
-  EXPECT_TRUE(tokens.holds(sequence.ref(), expected));
+  EXPECT_TRUE(tokens.holds(sequence, expected));
 }
 
 TEST_F(SequenceTest, TruncateToNothingGivesEveryPageBack) {
@@ -133,7 +133,7 @@ TEST_F(SequenceTest, TruncateAndPublishRefuseLengthsOutOfRange) {
   EXPECT_EQ(sequence.truncate(6).error().message(), "cannot truncate to 6 tokens a sequence of 5");
   EXPECT_EQ(sequence.truncate(-1).error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(sequence.publish(6).error().message(), "cannot publish 6 tokens of a sequence of 5");
-  EXPECT_TRUE(tokens.holds(sequence.ref(), count_up(0, 5)));
+  EXPECT_TRUE(tokens.holds(sequence, count_up(0, 5)));
   Sequence empty;
   EXPECT_EQ(empty.truncate(0).error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(empty.fork().error().code(), ErrorCode::invalid_argument);
@@ -149,7 +149,7 @@ TEST_F(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
   EXPECT_EQ(sequence.first(1), 144);
   EXPECT_EQ(stats(tokens, 0).referenced_pages, 13);
   EXPECT_EQ(stats(tokens, 1).referenced_pages, 4);
-  EXPECT_TRUE(tokens.holds(sequence.ref(), count_up(0, 200)));
+  EXPECT_TRUE(tokens.holds(sequence, count_up(0, 200)));
 
   ASSERT_TRUE(sequence.truncate(180)) << "the slack is for this";
   const auto lost = sequence.truncate(170);
@@ -158,7 +158,19 @@ TEST_F(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
             "a prefix of 170 tokens needs rows from token 139 on, the window of group 1 keeps them "
             "from token 144 on");
   EXPECT_EQ(sequence.publish(100).error().code(), ErrorCode::window_lost);
-  EXPECT_TRUE(tokens.holds(sequence.ref(), count_up(0, 180)));
+  EXPECT_TRUE(tokens.holds(sequence, count_up(0, 180)));
+  EXPECT_TRUE(tokens.store().check());
+}
+
+TEST_F(SequenceTest, NothingIsNeededOfNothing) {
+  auto tokens = cache({0, 32});
+  auto sequence = *tokens.store().create_sequence();
+  ASSERT_TRUE(tokens.append(sequence, count_up(0, 200)));
+  EXPECT_EQ((*sequence.publish(0)).length(), 0);
+  ASSERT_TRUE(sequence.truncate(0));
+  EXPECT_EQ(sequence.first(1), 0);
+  ASSERT_TRUE(tokens.append(sequence, count_up(500, 40)));
+  EXPECT_TRUE(tokens.holds(sequence, count_up(500, 40)));
   EXPECT_TRUE(tokens.store().check());
 }
 
@@ -182,8 +194,8 @@ TEST_F(SequenceTest, ForkOfAWindowedSequenceContinuesAlone) {
   Tokens expected = count_up(0, 100);
   const Tokens more = count_up(300, 50);
   expected.insert(expected.end(), more.begin(), more.end());
-  EXPECT_TRUE(tokens.holds(child.ref(), expected));
-  EXPECT_TRUE(tokens.holds(parent.ref(), count_up(0, 150)));
+  EXPECT_TRUE(tokens.holds(child, expected));
+  EXPECT_TRUE(tokens.holds(parent, count_up(0, 150)));
   EXPECT_TRUE(tokens.store().check());
 }
 
@@ -193,7 +205,7 @@ TEST_F(SequenceTest, DonorLayersReadTheirDonorsPages) {
   TokenCache tokens(test_.device, spec, kRoomy);
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 33)));
-  EXPECT_TRUE(tokens.holds(sequence.ref(), count_up(0, 33))) << "layer 2 gathers layer 0";
+  EXPECT_TRUE(tokens.holds(sequence, count_up(0, 33))) << "layer 2 gathers layer 0";
 }
 
 TEST_F(SequenceTest, HandlesKeepTheStoreAlive) {

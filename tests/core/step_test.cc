@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "test_backend.h"
@@ -44,7 +45,7 @@ TEST_F(StepTest, RowsAreInvisibleUntilCommit) {
   rows.insert(rows.end(), of_two.begin(), of_two.end());
   tokens_.write(step, rows);
   EXPECT_EQ(one.length(), 20);
-  EXPECT_TRUE(tokens_.holds((*one.fork()).ref(), count_up(0, 20)));
+  EXPECT_TRUE(tokens_.holds(*one.fork(), count_up(0, 20)));
   EXPECT_TRUE(tokens_.holds(*one.publish(), count_up(0, 20)));
 
   Tokens provisional = count_up(0, 20);
@@ -56,8 +57,8 @@ TEST_F(StepTest, RowsAreInvisibleUntilCommit) {
   const CommitResult result = *step.commit();
   EXPECT_EQ(result.committed, 2);
   EXPECT_FALSE(step.valid());
-  EXPECT_TRUE(tokens_.holds(one.ref(), provisional));
-  EXPECT_TRUE(tokens_.holds(two.ref(), of_two));
+  EXPECT_TRUE(tokens_.holds(one, provisional));
+  EXPECT_TRUE(tokens_.holds(two, of_two));
   EXPECT_TRUE(store().check());
 }
 
@@ -80,6 +81,39 @@ TEST_F(StepTest, DroppedStepLeavesEverythingAsItWas) {
   EXPECT_EQ(test_.backend->copies, copies);
 }
 
+// Rule 9, where the step copied the tail and a fork holds the copy.
+TEST_F(StepTest, DroppedStepUnclaimsTheCopyItsForksHold) {
+  auto parent = sequence(count_up(0, 20));
+  auto child = *parent.fork();
+  ASSERT_TRUE(tokens_.append(parent, {100}));
+  Step step = *reserve({{&child, 3}});  // copies the tail page
+  auto one = *child.fork();
+  auto two = *child.fork();
+  step.drop();
+  const auto copies = test_.backend->copies.load();
+  ASSERT_TRUE(tokens_.append(one, {300}));
+  EXPECT_EQ(test_.backend->copies, copies) << "row 4 of the copy is nobody's";
+  ASSERT_TRUE(tokens_.append(two, {400}));
+  Tokens expected = count_up(0, 20);
+  EXPECT_TRUE(tokens_.holds(child, expected));
+  expected.push_back(300);
+  EXPECT_TRUE(tokens_.holds(one, expected));
+  EXPECT_TRUE(store().check());
+}
+
+TEST_F(StepTest, EmptyHandlesSaySo) {
+  Step step;
+  Plan plan;
+  const View view;
+  EXPECT_FALSE(step.valid() || plan.valid() || view.valid() || Sequence().valid());
+  EXPECT_EQ(step.size(), 0);
+  EXPECT_EQ(step.commit().error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(step.write(0, {}, {}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(plan.run(0, {}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(store().gather(view, 0, {}, {}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ((*store().create_sequence(view)).length(), 0);
+}
+
 TEST_F(StepTest, CommitCountsKeepAPrefixOfEachSequence) {
   auto one = sequence(count_up(0, 14)), two = sequence(count_up(50, 3)), three = sequence();
   Step step = *reserve({{&one, 4}, {&two, 4}, {&three, 40}});
@@ -89,15 +123,15 @@ TEST_F(StepTest, CommitCountsKeepAPrefixOfEachSequence) {
   ASSERT_TRUE(step.commit(counts));
   Tokens expected = count_up(0, 14);
   expected.insert(expected.end(), {100, 101, 102});
-  EXPECT_TRUE(tokens_.holds(one.ref(), expected));
-  EXPECT_TRUE(tokens_.holds(two.ref(), count_up(50, 3)));
-  EXPECT_TRUE(tokens_.holds(three.ref(), count_up(108, 17)));
+  EXPECT_TRUE(tokens_.holds(one, expected));
+  EXPECT_TRUE(tokens_.holds(two, count_up(50, 3)));
+  EXPECT_TRUE(tokens_.holds(three, count_up(108, 17)));
   EXPECT_EQ(store().stats().groups[0].referenced_pages, 2 + 1 + 2);
   EXPECT_TRUE(store().check());
   // Rejected rows are overwritten exactly.
   ASSERT_TRUE(tokens_.append(one, {400}));
   expected.push_back(400);
-  EXPECT_TRUE(tokens_.holds(one.ref(), expected));
+  EXPECT_TRUE(tokens_.holds(one, expected));
 }
 
 // Rule 9: partly committing a step lowers its own claim.
@@ -111,7 +145,7 @@ TEST_F(StepTest, RowsRejectedByACountAreUnclaimedAlsoWhereThePageIsShared) {
   const auto copies = test_.backend->copies.load();
   ASSERT_TRUE(tokens_.append(one, count_up(7, 1)));
   EXPECT_EQ(test_.backend->copies, copies) << "row 7 was given back, so it is written in place";
-  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 8)));
+  EXPECT_TRUE(tokens_.holds(one, count_up(0, 8)));
   EXPECT_TRUE(tokens_.holds(shared, count_up(0, 7)));
 }
 
@@ -121,13 +155,14 @@ TEST_F(StepTest, CommitRefusesBadCountsAndUnwrittenLayersAndStaysLive) {
   EXPECT_EQ(step.commit().error().message(), "layer 0 was not written in this step");
   EXPECT_EQ(step.commit().error().code(), ErrorCode::incomplete_step);
   tokens_.write(step, count_up(0, 4));
-  const std::vector<std::int64_t> too_many = {5}, two = {1, 1}, negative = {-1};
+  const std::vector<std::int64_t> too_many = {5}, two = {1, 1}, negative = {-1}, none;
   EXPECT_EQ(step.commit(too_many).error().message(),
             "cannot commit 5 tokens of sequence 0; it has 4 in this step");
   EXPECT_EQ(step.commit(two).error().message(), "2 counts for a step of 1 sequences");
   EXPECT_EQ(step.commit(negative).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(step.commit(none).error().message(), "0 counts for a step of 1 sequences");
   ASSERT_TRUE(step.commit());
-  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 4)));
+  EXPECT_TRUE(tokens_.holds(one, count_up(0, 4)));
   EXPECT_EQ(step.commit().error().code(), ErrorCode::invalid_argument);
 }
 
@@ -169,7 +204,7 @@ TEST_F(StepTest, HandlesMayMoveAndDieDuringAStep) {
   EXPECT_EQ((*carried.commit()).committed, 2);
   Tokens expected = count_up(0, 20);
   expected.insert(expected.end(), {100, 101});
-  EXPECT_TRUE(tokens_.holds(moved.ref(), expected));
+  EXPECT_TRUE(tokens_.holds(moved, expected));
   EXPECT_EQ(store().stats().sequences, 1);
   EXPECT_TRUE(store().check());
 }
@@ -193,9 +228,9 @@ TEST_F(StepTest, AValueThatCannotBeStoredFailsItsSequenceAlone) {
     EXPECT_EQ(result.committed, 1);
     EXPECT_EQ(result.failed, 1);
     EXPECT_EQ(good.length(), 7);
-    EXPECT_TRUE(tokens_.holds(ill.ref(), count_up(10, 5)));
+    EXPECT_TRUE(tokens_.holds(ill, count_up(10, 5)));
     ASSERT_TRUE(tokens_.append(ill, {15})) << "it goes on from where it was";
-    EXPECT_TRUE(tokens_.holds(ill.ref(), count_up(10, 6)));
+    EXPECT_TRUE(tokens_.holds(ill, count_up(10, 6)));
     EXPECT_TRUE(store().check());
   }
 }
@@ -223,7 +258,7 @@ TEST_F(SmallCapTest, ExhaustionNamesTheNumbersAndChangesNothing) {
             "the page pool of group 0 is full: 3 pages needed, 1 free, 0 reclaimable, 0 pinned, "
             "cap 3 pages");
   EXPECT_EQ(refused.error().number(1), 3);
-  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 20)));
+  EXPECT_TRUE(tokens_.holds(one, count_up(0, 20)));
   EXPECT_EQ(store().stats().groups[0].referenced_pages, 2);
   EXPECT_TRUE(store().check());
   ASSERT_TRUE(tokens_.append(two, count_up(0, 16)));
@@ -233,13 +268,18 @@ TEST_F(SmallCapTest, ExhaustionNamesTheNumbersAndChangesNothing) {
 // Gives its views up, oldest first, as a prefix cache would.
 class ViewReclaimer final : public Reclaimer {
  public:
-  Pages pages(int) const override { return {static_cast<std::int64_t>(views.size()), 1}; }
-  void reclaim(int, std::int64_t count) override {
+  Pages pages(int) const noexcept override { return {static_cast<std::int64_t>(views.size()), 1}; }
+  void reclaim(int, std::int64_t count) noexcept override {
     asked += count;
-    while (count-- > 0 && !views.empty()) views.erase(views.begin());
+    if (also) also();
+    for (count = std::min(count, most_at_once); count > 0 && !views.empty(); --count) {
+      views.erase(views.begin());
+    }
   }
   std::vector<View> views;
   std::int64_t asked = 0;
+  std::int64_t most_at_once = 1000;
+  std::function<void()> also;
 };
 
 TEST_F(SmallCapTest, ReclaimerIsAskedBeforeReserveFails) {
@@ -258,7 +298,49 @@ TEST_F(SmallCapTest, ReclaimerIsAskedBeforeReserveFails) {
   EXPECT_EQ(reserve({{&one, 100}}).error().number(3), 0) << "nothing is left to reclaim";
   EXPECT_EQ(reclaimer->views.size(), 0u);
   EXPECT_TRUE(store().check());
-  store().set_reclaimer(nullptr);
+}
+
+TEST_F(SmallCapTest, ReclaimerThatGivesLittleIsAskedAgain) {
+  auto reclaimer = std::make_shared<ViewReclaimer>();
+  reclaimer->most_at_once = 1;
+  store().set_reclaimer(reclaimer);
+  for (std::uint32_t page = 0; page < 3; ++page) {
+    reclaimer->views.push_back(*sequence(count_up(page * 16, 16)).publish());
+  }
+  auto one = sequence(count_up(100, 48));
+  EXPECT_TRUE(tokens_.holds(one, count_up(100, 48)));
+  EXPECT_TRUE(reclaimer->views.empty());
+}
+
+// It may drop any handle, also that of a sequence in the very step.
+TEST_F(SmallCapTest, ReclaimerMayDropASequenceOfTheStep) {
+  auto reclaimer = std::make_shared<ViewReclaimer>();
+  store().set_reclaimer(reclaimer);
+  reclaimer->views.push_back(*sequence(count_up(0, 16)).publish());
+  auto one = std::make_unique<Sequence>(sequence(count_up(50, 16)));
+  auto two = sequence();
+  reclaimer->also = [&] { one.reset(); };
+  EXPECT_EQ(reserve({{&two, 1}, {one.get(), 48}}).error().code(), ErrorCode::pool_exhausted);
+  EXPECT_EQ(store().stats().sequences, 1) << "the dropped one is gone when the step is";
+  EXPECT_TRUE(reserve({{&two, 1}}));
+  EXPECT_TRUE(store().check());
+}
+
+// What a reclaimer holds keeps the store alive, so the store must not keep the reclaimer.
+TEST(StoreLife, StoreAndReclaimerDoNotKeepEachOther) {
+  TestDevice test;
+  std::weak_ptr<ViewReclaimer> watch;
+  {
+    TokenCache tokens(test.device, small_layout({0}, *Format::parse("f32")),
+                      {.cap_bytes = 1 << 20});
+    auto reclaimer = std::make_shared<ViewReclaimer>();
+    watch = reclaimer;
+    tokens.store().set_reclaimer(reclaimer);
+    auto one = *tokens.store().create_sequence();
+    ASSERT_TRUE(tokens.append(one, {1}));
+    reclaimer->views.push_back(*one.publish());
+  }
+  EXPECT_TRUE(watch.expired());
 }
 
 // Memory refused by the system is out_of_memory, with the store intact.
@@ -268,11 +350,11 @@ TEST_F(StepTest, RefusedMemoryLeavesTheStoreIntact) {
   const auto refused = reserve({{&one, 400}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::out_of_memory);
-  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 16)));
+  EXPECT_TRUE(tokens_.holds(one, count_up(0, 16)));
   EXPECT_TRUE(store().check());
   test_.backend->commits_until_refusal = -1;
   ASSERT_TRUE(tokens_.append(one, count_up(16, 400)));
-  EXPECT_TRUE(tokens_.holds(one.ref(), count_up(0, 416)));
+  EXPECT_TRUE(tokens_.holds(one, count_up(0, 416)));
 }
 
 // Rule 8: a page is recycled only after the streams that touch it have passed.
@@ -290,7 +372,31 @@ TEST_F(SmallCapTest, PagesRetireUntilTheirFencePasses) {
   EXPECT_TRUE(store().check());
 }
 
-// Memory that one group holds but does not use goes to the other.
+// Memory that one group holds but does not use goes to the other, back and forth, also where their
+// pages differ in size: what fits once fits again.
+TEST(StepGroups, FreeMemoryMovesBetweenGroupsForEver) {
+  TestDevice test;
+  LayoutSpec spec = small_layout({0, 16, 16}, *Format::parse("f32"));
+  spec.layers[0].key_dim = 88;
+  TokenCache tokens(test.device, spec, {.cap_bytes = 1 << 20, .max_sequence_tokens = 4096});
+  std::int64_t most = 0;
+  for (int round = 0; round < 20; ++round) {
+    auto lengthy = *tokens.store().create_sequence();
+    std::int64_t length = 0;
+    while (tokens.append(lengthy, count_up(0, 16))) length += 16;
+    most = std::max(most, length);
+    ASSERT_EQ(length, most) << "round " << round;
+    lengthy = Sequence();
+    std::vector<Sequence> brief;  // all in the window group, as much of it as there is room for
+    for (;;) {
+      brief.push_back(*tokens.store().create_sequence());
+      if (!tokens.append(brief.back(), count_up(0, 3 + round))) break;
+    }
+    ASSERT_TRUE(tokens.store().check()) << tokens.store().check().error().message();
+  }
+  EXPECT_GT(most, 100);
+}
+
 TEST(StepGroups, FreeMemoryMovesBetweenGroups) {
   TestDevice test;
   TokenCache tokens(test.device, small_layout({0, 16}, *Format::parse("f32")),
@@ -302,7 +408,7 @@ TEST(StepGroups, FreeMemoryMovesBetweenGroups) {
   for (std::uint32_t at = 320; at < 576; at += 16) {
     ASSERT_TRUE(tokens.append(wide, count_up(at, 16))) << at;
   }
-  EXPECT_TRUE(tokens.holds(wide.ref(), count_up(0, 576)));
+  EXPECT_TRUE(tokens.holds(wide, count_up(0, 576)));
   EXPECT_TRUE(tokens.store().check());
 }
 

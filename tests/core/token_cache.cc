@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace pagekv::testing {
 
 namespace {
@@ -34,12 +36,16 @@ std::vector<float> TokenCache::rows(const Tokens& tokens, int layer, bool keys) 
   return out;
 }
 
-void TokenCache::write(Step& step, const Tokens& tokens) {
+void TokenCache::write(Step& step, const Tokens& tokens, std::int64_t bad_row) {
   for (int layer = 0; layer < layout().layer_count(); ++layer) {
     if (layout().layer(layer).storage_layer != layer) continue;
     const LayerSpec& spec = layout().layer(layer).spec;
     const auto k = rows(tokens, layer, true);
-    const auto v = rows(tokens, layer, false);
+    auto v = rows(tokens, layer, false);
+    if (bad_row >= 0) {
+      v[static_cast<std::size_t>(bad_row * row_elements(spec, false))] =
+          std::numeric_limits<float>::quiet_NaN();
+    }
     const Status written =
         step.write(layer, Rows::packed(k.data(), DType::f32, spec.kv_heads, spec.key_dim),
                    Rows::packed(v.data(), DType::f32, spec.kv_heads, spec.value_dim));

@@ -22,13 +22,20 @@ class TokenCache {
   Store& store() { return *store_; }
   const CacheLayout& layout() const { return store_->layout(); }
 
-  // Writes `tokens` into every storing layer of the step, packed in the order of its sequences.
-  void write(Step& step, const Tokens& tokens);
+  // Writes `tokens` into every storing layer of the step, packed in the order of its sequences. A
+  // value of row `bad_row`, if there is one, is NaN.
+  void write(Step& step, const Tokens& tokens, std::int64_t bad_row = -1);
   // One sequence, reserve to commit. The error is reserve()'s.
   Status append(Sequence& sequence, const Tokens& tokens);
 
   // Whether every layer's rows [first(group), length) are those of `tokens`.
   ::testing::AssertionResult holds(ViewRef view, const Tokens& tokens) const;
+  ::testing::AssertionResult holds(const View& view, const Tokens& tokens) const {
+    return holds(view.ref(), tokens);
+  }
+  ::testing::AssertionResult holds(const Sequence& sequence, const Tokens& tokens) const {
+    return holds(sequence.ref(), tokens);
+  }
 
  private:
   std::vector<float> rows(const Tokens& tokens, int layer, bool keys) const;

@@ -1,0 +1,102 @@
+// What a plan refuses, and that a refused plan cannot be run.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "test_backend.h"
+#include "token_cache.h"
+
+namespace pagekv::testing {
+namespace {
+
+class PlanTest : public ::testing::Test {
+ protected:
+  PlanTest()
+      : tokens_(test_.device, small_layout({0, 32}, *Format::parse("f32")),
+                {.cap_bytes = 8 << 20, .max_sequence_tokens = 512}),
+        sequence_(*tokens_.store().create_sequence()) {
+    EXPECT_TRUE(tokens_.append(sequence_, count_up(0, 200)));
+  }
+
+  Result<Plan> plan(std::int64_t rows, AttendSpec spec) {
+    spec.query_heads = 4;
+    const QueryRows query{.view = sequence_.ref(), .rows = rows};
+    return tokens_.store().plan({&query, 1}, spec);
+  }
+  Status run(Plan& plan, int layer) {
+    const std::vector<float> q(static_cast<std::size_t>(512 * 4 * 16), 0.5f);
+    out_.assign(512 * 4 * 8, -7.0f);
+    return plan.run(layer, {.q = Rows::packed(q.data(), DType::f32, 4, 16),
+                            .out = MutableRows::packed(out_.data(), DType::f32, 4, 8)});
+  }
+
+  TestDevice test_;
+  TokenCache tokens_;
+  Sequence sequence_;
+  std::vector<float> out_;
+};
+
+TEST_F(PlanTest, RowsThatReachBehindAWindowAreRefused) {
+  // Pages of group 1 start at token 160; the row of token 190 sees 159..190.
+  ASSERT_EQ(sequence_.first(1), 160);
+  EXPECT_TRUE(plan(9, {.group = 1}));
+  EXPECT_EQ(plan(10, {.group = 1}).error().message(),
+            "entry 0 of the plan sees tokens from 159 on, its pages start at token 160");
+  EXPECT_TRUE(plan(9, {.group = 1, .window_tokens = 16}));
+  EXPECT_EQ(plan(1, {.group = 1, .window_tokens = 0}).error().code(), ErrorCode::window_lost);
+  EXPECT_EQ(plan(1, {.group = 1, .mask = Mask::none}).error().code(), ErrorCode::window_lost);
+  // Rows before the first token see nothing, those behind it see what is gone.
+  EXPECT_EQ(plan(201, {.group = 1}).error().code(), ErrorCode::window_lost);
+}
+
+TEST_F(PlanTest, RowsBeforeTheFirstTokenAreEmpty) {
+  Plan padded = *plan(203, {.group = 0});
+  ASSERT_TRUE(run(padded, 0));
+  for (std::size_t at = 0; at < 3 * 4 * 8; ++at) EXPECT_EQ(out_[at], 0.0f);
+  EXPECT_NE(out_[3 * 4 * 8], 0.0f);
+}
+
+TEST_F(PlanTest, NamesWhatIsWrong) {
+  EXPECT_EQ(plan(0, {}).error().message(), "entry 0 of the plan has 0 rows; legal are 1 to 512");
+  EXPECT_EQ(plan(std::int64_t{1} << 40, {}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(plan(1, {.group = 2}).error().message(), "group 2 of a layout of 2 groups");
+  EXPECT_EQ(plan(1, {.window_tokens = -2}).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(plan(1, {.mask = Mask::none, .window_tokens = 4}).error().code(),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(plan(1, {.scale = std::numeric_limits<float>::infinity()}).error().code(),
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(plan(1, {.logit_softcap = -1.0f}).error().code(), ErrorCode::invalid_argument);
+  const QueryRows nothing{};
+  EXPECT_EQ(tokens_.store().plan({&nothing, 1}, {.query_heads = 4}).error().message(),
+            "entry 0 of the plan has no view");
+  EXPECT_EQ(tokens_.store().plan({}, {}).error().message(), "0 query heads; at least 1 is legal");
+}
+
+TEST_F(PlanTest, RunRefusesLayersAndHeadsThatDoNotFit) {
+  Plan made = *plan(1, {.group = 0});
+  EXPECT_EQ(run(made, 1).error().message(), "layer 1 is not in group 0, which the plan is for");
+  EXPECT_EQ(run(made, 7).error().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(made.run(0, {}).error().message(), "null queries or output for layer 0");
+  const QueryRows query{.view = sequence_.ref(), .rows = 1};
+  Plan odd = *tokens_.store().plan({&query, 1}, {.query_heads = 3});
+  EXPECT_EQ(run(odd, 0).error().message(),
+            "3 query heads cannot share the 2 KV heads of layer 0 evenly");
+}
+
+TEST_F(PlanTest, APlanThatCouldNotBeMadeAnewCannotBeRun) {
+  Plan made = *plan(1, {.group = 0});
+  ASSERT_TRUE(run(made, 0));
+  const QueryRows bad{.view = sequence_.ref(), .rows = 0};
+  ASSERT_FALSE(tokens_.store().replan(made, {&bad, 1}, {.query_heads = 4}));
+  EXPECT_EQ(run(made, 0).error().message(), "this plan was never made, or making it failed");
+  EXPECT_EQ(made.rows(), 0);
+}
+
+TEST_F(PlanTest, APlanOfNothingRuns) {
+  Plan none = *tokens_.store().plan({}, {.query_heads = 4});
+  EXPECT_TRUE(run(none, 0));
+  EXPECT_EQ(out_[0], -7.0f);
+}
+
+}  // namespace
+}  // namespace pagekv::testing
