@@ -33,6 +33,14 @@ CASES = {
         "pagekv::Plan& plan",
         "pagekv::Plan taken = std::move(plan);",
         "pagekv::Plan taken = plan;"),
+    "borrowing from a View that is about to die": (
+        "pagekv::Sequence& sequence, const pagekv::View& view",
+        "pagekv::QueryRows query{.view = view};",
+        "pagekv::QueryRows query{.view = *sequence.publish()};"),
+    "borrowing from a Sequence that is about to die": (
+        "pagekv::Sequence& sequence",
+        "pagekv::QueryRows query{.view = sequence.ref()};",
+        "pagekv::QueryRows query{.view = std::move(sequence).ref()};"),
     "writing through Rows": (
         "std::vector<float>& rows, const std::vector<float>& frozen",
         "pagekv::MutableRows::packed(rows.data(), pagekv::DType::f32, 1, 8);",
