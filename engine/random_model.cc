@@ -7,24 +7,16 @@
 #include <string>
 #include <utility>
 
+#include "engine/random.h"
+
 namespace pagekv::inline v0::engine {
 namespace {
 
-// splitmix64 (Steele, Lea, Flood 2014): unlike std distributions, equal on every machine.
-std::uint64_t next_random(std::uint64_t& state) {
-  state += 0x9e3779b97f4a7c15u;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-// The sum of four uniforms on (-1, 1), scaled to variance 1: close enough to normal for weights.
-float next_weight(std::uint64_t& state) {
+// Weight `index` of a stream: the sum of four uniforms on (-1, 1), scaled to variance 1, which is
+// close enough to normal.
+float random_weight(std::uint64_t seed, std::uint64_t index) {
   double sum = 0;
-  for (int i = 0; i < 4; ++i) {
-    sum += static_cast<double>(next_random(state) >> 11) * 0x1p-52 - 1.0;
-  }
+  for (std::uint64_t n = 1; n <= 4; ++n) sum += 2 * random_uniform(seed, 4 * index + n) - 1;
   return static_cast<float>(sum * std::sqrt(0.75));
 }
 
@@ -59,10 +51,12 @@ class RandomTensors {
 
   void add(const std::string& name, std::int64_t rows, std::int64_t columns, float mean,
            float deviation) {
-    std::uint64_t state = seed_;  // per tensor, so that adding one leaves the others as they are
-    for (const char character : name) state = state * 131 + static_cast<unsigned char>(character);
+    std::uint64_t seed = seed_;  // per tensor, so that adding one leaves the others as they are
+    for (const char character : name) seed = seed * 131 + static_cast<unsigned char>(character);
     std::vector<float> values(static_cast<std::size_t>(rows * columns));
-    for (float& value : values) value = mean + deviation * next_weight(state);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = mean + deviation * random_weight(seed, i);
+    }
     tensors_[name] = {rows, columns, std::move(values)};
   }
 

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "engine/random.h"
+
 namespace pagekv::inline v0::engine {
 namespace {
 
@@ -20,14 +22,6 @@ double portable_exp(double x) {
   for (int n = 13; n >= 1; --n) sum = 1 + sum * r / n;  // Taylor; the next term is below 2^-57
   return std::bit_cast<double>(std::bit_cast<std::int64_t>(sum) +
                                (static_cast<std::int64_t>(k) << 52));
-}
-
-// SplitMix64: its n-th output is this mix of seed + n * gamma.
-std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t n) {
-  std::uint64_t z = seed + n * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
 }
 
 // The token of the largest logit, the lowest among equals. REQUIRES: not empty.
@@ -125,7 +119,7 @@ void Sampler::keep_top_p() {
 }
 
 double Sampler::next_uniform() {
-  return static_cast<double>(splitmix64(options_.seed, ++draws_) >> 11) * 0x1p-53;
+  return random_uniform(options_.seed, ++draws_);
 }
 
 }  // namespace pagekv::inline v0::engine

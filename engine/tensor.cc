@@ -179,16 +179,4 @@ Status widen(const TensorView& tensor, std::int64_t first_row, std::int64_t rows
   return {};
 }
 
-Status widen_to_bf16(const TensorView& tensor, std::int64_t first_row, std::int64_t rows,
-                     std::span<std::uint16_t> out) {
-  if (auto status = check_widen(tensor, first_row, rows, out.size()); !status) return status;
-  std::vector<float> wide(static_cast<std::size_t>(tensor.columns()));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    widen_row(tensor.type, tensor.data.data() + (first_row + row) * tensor.row_bytes(),
-              tensor.columns(), wide.data());
-    std::transform(wide.begin(), wide.end(), out.begin() + row * tensor.columns(), bf16_from_f32);
-  }
-  return {};
-}
-
 }  // namespace pagekv::inline v0::engine

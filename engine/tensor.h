@@ -1,4 +1,4 @@
-// Weights as model files carry them: TensorView, and widening its rows to f32 or bf16.
+// Weights as model files carry them: TensorView, and widening its rows to f32.
 //
 // A TensorView names bytes that somebody else owns (a mapped file). Both loaders, GGUF and
 // llama2.c, deliver their weights in this form. Value types, no state: safe on any thread.
@@ -55,14 +55,11 @@ struct TensorView {
   std::int64_t row_bytes() const;
 };
 
-// Widens rows [first_row, first_row + rows) into `out`, rows * columns() values. bf16 values are
-// the f32 ones rounded to nearest, ties to even. Errors: unsupported (the type; the text lists the
-// readable ones), invalid_argument (rows out of range, `out` of another size, data that does not
-// have the size the shape says).
+// Widens rows [first_row, first_row + rows) into `out`, rows * columns() values. Errors:
+// unsupported (the type; the text lists the readable ones), invalid_argument (rows out of range,
+// `out` of another size, data that does not have the size the shape says).
 Status widen(const TensorView& tensor, std::int64_t first_row, std::int64_t rows,
              std::span<float> out);
-Status widen_to_bf16(const TensorView& tensor, std::int64_t first_row, std::int64_t rows,
-                     std::span<std::uint16_t> out);
 
 // ok, or the unsupported error of widen(): to refuse a model before work begins.
 Status check_readable(const TensorView& tensor);
