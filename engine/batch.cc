@@ -82,20 +82,19 @@ Status Batcher::step() {
   return {};
 }
 
-// Decoding rows first, so that a long prompt never stops those who talk; prompts share what is
-// left.
+// A row for every running request, so that nobody waits until others have ended: neither those who
+// talk for a long prompt, nor a prompt for those who talk. Prompts share what is left, oldest
+// first.
 Batcher::Pass Batcher::choose_rows() {
   Pass pass;
-  std::int64_t room = options_.rows_per_pass;
-  for (const bool prompts : {false, true}) {
-    for (const std::unique_ptr<Job>& job : running_) {
-      if (job->in_prompt() != prompts || room == 0) continue;
-      const std::int64_t rows = std::min(job->pending(), room);
-      room -= rows;
-      pass.has_prompt |= prompts;
-      pass.jobs.push_back(job.get());
-      pass.appends.push_back({.sequence = &job->sequence, .tokens = rows});
-    }
+  const auto running = static_cast<std::int64_t>(running_.size());
+  std::int64_t room = std::max<std::int64_t>(0, options_.rows_per_pass - running);
+  for (const std::unique_ptr<Job>& job : running_) {
+    const std::int64_t more = std::min(job->pending() - 1, room);
+    room -= more;
+    pass.has_prompt |= job->in_prompt();
+    pass.jobs.push_back(job.get());
+    pass.appends.push_back({.sequence = &job->sequence, .tokens = 1 + more});
   }
   return pass;
 }
@@ -126,6 +125,7 @@ void Batcher::preempt_youngest() {
   std::unique_ptr<Job> job = std::move(running_.back());
   running_.pop_back();
   job->sequence = Sequence();
+  job->preempted = true;
   waiting_.push_front(std::move(job));
   short_of_pages_ = true;
   ++stats_.preemptions;

@@ -43,11 +43,14 @@ struct Completion {
   FinishReason reason = FinishReason::error;
   std::optional<Error> error = {};
   std::int64_t prompt_tokens = 0;
-  std::int64_t shared_tokens = 0;  // of the prompt, not computed but shared
+  // Of the prompt, not computed but shared when the request was first admitted.
+  std::int64_t shared_tokens = 0;
 };
 
 struct BatcherOptions {
-  std::int64_t rows_per_pass = 512;  // prompt rows computed at once are cut to fit
+  // Prompt rows computed at once are cut to fit. Every running request has a row in every pass:
+  // more requests than rows make larger passes.
+  std::int64_t rows_per_pass = 512;
   int max_running = 64;
   int max_kept = 16;                // finished sequences kept for their prefixes
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
@@ -65,7 +68,7 @@ struct BatcherStats {
   double prefill_seconds = 0;
   std::int64_t decode_rows = 0;
   double decode_seconds = 0;
-  std::int64_t shared_tokens = 0;  // of prompts, not computed but shared
+  std::int64_t shared_tokens = 0;  // sum over all requests
   std::int64_t preemptions = 0;    // requests that gave their pages back for a while
   // At the pass that held most: pages over all groups, and how many of them were held twice or
   // more.
@@ -98,6 +101,7 @@ class Batcher {
     std::vector<Token> tokens = {};  // prompt and what was generated
     Sequence sequence = {};          // its length: how many of `tokens` are computed
     std::int64_t shared_tokens = 0;
+    bool preempted = false;  // ever
     bool finished = false;
 
     std::int64_t pending() const;
@@ -115,7 +119,7 @@ class Batcher {
 
   Batcher(const Model& model, Store store, BatcherOptions options);
   Status admit();
-  Result<Sequence> start_sequence(Job& job);
+  Result<Sequence> start_sequence(const Job& job);
   bool better_prefix_coming(const Job& job) const;
   Pass choose_rows();
   Result<Step> reserve(Pass& pass);

@@ -27,6 +27,10 @@ Status Batcher::admit() {
     Result<Sequence> sequence = start_sequence(job);
     if (!sequence) return tl::unexpected<Error>(sequence.error());
     job.sequence = std::move(*sequence);
+    if (!job.preempted) {
+      job.shared_tokens = job.sequence.length();
+      stats_.shared_tokens += job.shared_tokens;
+    }
     // Running jobs stay in order of arrival, so that the youngest is always the last.
     const auto younger = std::find_if(running_.begin(), running_.end(),
                                       [&](const auto& other) { return other->id > job.id; });
@@ -51,7 +55,7 @@ bool Batcher::better_prefix_coming(const Job& job) const {
 
 // A fork of whoever has the longest common beginning; an empty sequence where nobody shares a
 // token. At least one token is left to compute: its logits are wanted.
-Result<Sequence> Batcher::start_sequence(Job& job) {
+Result<Sequence> Batcher::start_sequence(const Job& job) {
   const auto wanted = static_cast<std::int64_t>(job.tokens.size()) - 1;
   const Sequence* best = nullptr;
   std::int64_t best_tokens = 0;
@@ -67,18 +71,12 @@ Result<Sequence> Batcher::start_sequence(Job& job) {
   for (const std::unique_ptr<Job>& other : running_) consider(other->tokens, other->sequence);
   if (best != nullptr) {
     Result<View> prefix = best->publish(best_tokens);
-    if (prefix) {
-      job.shared_tokens =
-          std::min(best_tokens, static_cast<std::int64_t>(job.request.prompt.size()));
-      stats_.shared_tokens += job.shared_tokens;
-      return store_.create_sequence(*prefix);
-    }
+    if (prefix) return store_.create_sequence(*prefix);
     // Rows behind a window are gone: nothing to share.
     if (prefix.error().code() != ErrorCode::window_lost) {
       return tl::unexpected<Error>(prefix.error());
     }
   }
-  job.shared_tokens = 0;
   return store_.create_sequence();
 }
 

@@ -54,6 +54,7 @@ class Harness {
   }
   const Completion& completion(int request) { return completions_.at(request); }
   bool finished(int request) const { return completions_.contains(request); }
+  std::size_t streamed(int request) { return streamed_[request].size(); }
 
  private:
   Forward forward_;
@@ -112,8 +113,9 @@ TEST(Batcher, TogetherIsOneByOne) {
     int max_running;
     int max_kept;
   };
-  for (const Variant& variant : {Variant{{}, 512, 64, 16}, Variant{{.threads = 2}, 40, 8, 2},
-                                 Variant{{.threads = 2, .page_tokens = 16}, 7, 3, 0}}) {
+  for (const Variant& variant :
+       {Variant{{}, 512, 64, 16}, Variant{{.threads = 2}, 40, 8, 2},
+        Variant{{.threads = 2, .page_tokens = 16}, 7, 3, 0}, Variant{{}, 3, 8, 4}}) {
     Harness harness(*model, variant.setup,
                     {.rows_per_pass = variant.rows_per_pass,
                      .max_running = variant.max_running,
@@ -150,6 +152,47 @@ TEST(Batcher, FewPagesDelayButDoNotChangeTokens) {
     EXPECT_FALSE(completion.error) << completion.error->message();
     EXPECT_EQ(completion.tokens, expected[i]) << "request " << i;
   }
+  EXPECT_GT(harness.batcher().stats().preemptions, 0);
+}
+
+TEST(Batcher, NobodyWaitsForOthersToEndWherePassesAreSmall) {
+  const auto model = random_model();
+  std::mt19937_64 random(kSeed + 4);
+  Harness harness(*model, {}, {.rows_per_pass = 2, .max_running = 6});
+  std::vector<int> requests;
+  for (int i = 0; i < 6; ++i) {
+    requests.push_back(harness.submit({.prompt = random_tokens(random, 8, 256), .max_tokens = 40}));
+  }
+  for (int pass = 0; pass < 8; ++pass) harness.step();
+  // By now the slowest prompt is read, and from here on every request gets a token in every pass.
+  std::vector<std::size_t> before;
+  for (const int request : requests) before.push_back(harness.streamed(request));
+  for (int pass = 0; pass < 10; ++pass) harness.step();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_GT(before[i], 0u) << "request " << i;
+    EXPECT_EQ(harness.streamed(requests[i]), before[i] + 10) << "request " << i;
+  }
+}
+
+TEST(Batcher, WhatIsSharedAgainAfterAPreemptionIsCountedOnce) {
+  const auto model = random_model(0);
+  std::mt19937_64 random(kSeed + 5);
+  const Tokens common = random_tokens(random, 100, 256);
+  const std::int64_t bytes_per_token =
+      Forward(*model, {.page_tokens = 16}).store().layout().bytes_per_token();
+  Harness harness(*model, {.page_tokens = 16, .cap_bytes = bytes_per_token * 200});
+  std::int64_t shared = 0;
+  for (int i = 0; i < 4; ++i) {
+    Tokens prompt = common;
+    prompt.push_back(i);
+    harness.submit({.prompt = prompt, .max_tokens = 60});
+  }
+  harness.run();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(harness.completion(i).shared_tokens, i == 0 ? 0 : 100) << "request " << i;
+    shared += harness.completion(i).shared_tokens;
+  }
+  EXPECT_EQ(harness.batcher().stats().shared_tokens, shared);
   EXPECT_GT(harness.batcher().stats().preemptions, 0);
 }
 
