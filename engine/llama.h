@@ -65,14 +65,18 @@ struct LlamaWeights {
 
 // Reads and checks the llama.* metadata. Errors: corrupt_file, unsupported.
 Result<LlamaConfig> read_llama_config(const GgufFile& file);
-// Refuses what the engine cannot compute. Errors: corrupt_file naming the value.
+// Refuses what the engine cannot compute, and sizes so large that counts of weights or bytes could
+// overflow. Errors: corrupt_file, unsupported, invalid_argument (windows and donors), naming the
+// value.
 Status check_llama_config(const LlamaConfig& config);
 
 ModelInfo llama_info(const LlamaConfig& config);
 std::vector<LayerSpec> llama_cache_layers(const LlamaConfig& config, Format format);
 Result<ModelOutline> outline_llama(const GgufFile& file);
+Result<ModelOutline> outline_llama(const LlamaConfig& config);
 
-// Weights in all, a matrix that serves twice counted once.
+// Weights in all, a matrix that serves twice counted once. REQUIRES: sizes that
+// check_llama_config() accepts.
 std::int64_t count_llama_weights(const LlamaConfig& config);
 Result<LlamaWeights> load_llama_weights(const LlamaConfig& config, const TensorLookup& lookup,
                                         const LoadOptions& options);

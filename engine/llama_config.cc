@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,17 +9,21 @@
 namespace pagekv::inline v0::engine {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // of any one dimension of a model
-constexpr int kMaxLayers = 1024;
+// What no model comes near, and what products of sizes, in weights or in bytes, fit 64 bits with.
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 24;  // of any one dimension of a matrix
+constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::int64_t kMaxWeights = std::int64_t{1} << 44;  // of all matrices and vectors
 
 // Collects values of metadata and keeps the first error, so that the reading code stays a list.
 class Reader {
  public:
   explicit Reader(const GgufFile& file) : file_(file) {}
 
-  int size(const char* key) { return checked(key, file_.integer(key)); }
+  int size(const char* key, std::int64_t limit = kMaxSize) {
+    return checked(key, file_.integer(key), limit);
+  }
   int size_or(const char* key, std::int64_t fallback) {
-    return checked(key, file_.integer_or(key, fallback));
+    return checked(key, file_.integer_or(key, fallback), kMaxSize);
   }
   double number(const char* key) { return keep(file_.number(key)); }
   double number_or(const char* key, double fallback) {
@@ -36,9 +41,9 @@ class Reader {
     if (status_) status_ = tl::unexpected<Error>(result.error());
     return T{};
   }
-  int checked(const char* key, const Result<std::int64_t>& result) {
+  int checked(const char* key, const Result<std::int64_t>& result, std::int64_t limit) {
     const std::int64_t value = keep(result);
-    if (value >= 0 && value <= kMaxSize) return static_cast<int>(value);
+    if (value >= 0 && value <= limit) return static_cast<int>(value);
     if (status_) {
       status_ = fail(ErrorCode::corrupt_file, "{s} is {0}, which no model has", {value}, key);
     }
@@ -48,6 +53,36 @@ class Reader {
   const GgufFile& file_;
   Status status_;
 };
+
+// Sizes that no model has, so that nothing computed from them overflows.
+Status check_limits(const LlamaConfig& config) {
+  const auto layers = static_cast<std::int64_t>(config.layers.size());
+  if (layers < 1 || layers > kMaxLayers) {
+    return fail(ErrorCode::corrupt_file, "a model of {0} layers; legal are 1 to {1}",
+                {layers, kMaxLayers});
+  }
+  const std::int64_t largest =
+      std::max<std::int64_t>({config.dim, config.hidden, config.vocabulary, config.context_tokens});
+  if (largest > kMaxSize) {
+    return fail(ErrorCode::corrupt_file,
+                "dim {0}, hidden {1}, vocabulary {2} or context {3} is larger than any model's",
+                {config.dim, config.hidden, config.vocabulary, config.context_tokens});
+  }
+  // There are no more heads for keys and values than for queries.
+  const std::int64_t width = std::int64_t{config.query_heads} * config.head_dim;
+  if (width > kMaxSize) {
+    return fail(ErrorCode::corrupt_file,
+                "{0} heads of {1} are {2} elements; no model has more than {3}",
+                {config.query_heads, config.head_dim, width, kMaxSize});
+  }
+  // With sizes up to 2^24 this count is below 2^61.
+  const std::int64_t weights = count_llama_weights(config);
+  if (weights > kMaxWeights) {
+    return fail(ErrorCode::corrupt_file, "a model of {0} weights; no model has more than {1}",
+                {weights, kMaxWeights});
+  }
+  return {};
+}
 
 // Options of llama files that change the arithmetic and that this engine does not have.
 Status refuse_unknown_options(const GgufFile& file) {
@@ -74,7 +109,7 @@ Result<LlamaConfig> read_llama_config(const GgufFile& file) {
   Reader read(file);
   LlamaConfig config;
   config.name = read.string_or("general.name", "");
-  const int layers = read.size("llama.block_count");
+  const int layers = read.size("llama.block_count", kMaxLayers);
   config.dim = read.size("llama.embedding_length");
   config.hidden = read.size("llama.feed_forward_length");
   config.query_heads = read.size("llama.attention.head_count");
@@ -91,10 +126,6 @@ Result<LlamaConfig> read_llama_config(const GgufFile& file) {
     return fail(ErrorCode::unsupported, "values of {0} elements beside keys of {1}",
                 {value_dim, config.head_dim});
   }
-  if (layers < 1 || layers > kMaxLayers) {
-    return fail(ErrorCode::corrupt_file, "a model of {0} layers; legal are 1 to {1}",
-                {layers, kMaxLayers});
-  }
   config.layers.resize(static_cast<std::size_t>(layers));
   const TensorView* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) {
@@ -105,6 +136,9 @@ Result<LlamaConfig> read_llama_config(const GgufFile& file) {
   }
   config.vocabulary = static_cast<int>(embedding->rows());
   config.tied_output = file.find_tensor("output.weight") == nullptr;
+  if (Status status = check_llama_config(config); !status) {
+    return tl::unexpected<Error>(status.error());
+  }
   return config;
 }
 
@@ -132,6 +166,7 @@ Status check_llama_config(const LlamaConfig& config) {
     return fail(ErrorCode::corrupt_file,
                 "the rope base or the norm's epsilon is not a usable number");
   }
+  if (Status status = check_limits(config); !status) return status;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const LlamaLayerConfig& layer = config.layers[i];
     if (layer.window_tokens < 0 || layer.donor >= static_cast<int>(i)) {
@@ -174,10 +209,14 @@ std::vector<LayerSpec> llama_cache_layers(const LlamaConfig& config, Format form
 Result<ModelOutline> outline_llama(const GgufFile& file) {
   const Result<LlamaConfig> config = read_llama_config(file);
   if (!config) return tl::unexpected<Error>(config.error());
-  if (Status status = check_llama_config(*config); !status) {
+  return outline_llama(*config);
+}
+
+Result<ModelOutline> outline_llama(const LlamaConfig& config) {
+  if (Status status = check_llama_config(config); !status) {
     return tl::unexpected<Error>(status.error());
   }
-  return ModelOutline{llama_info(*config), llama_cache_layers(*config, Format())};
+  return ModelOutline{llama_info(config), llama_cache_layers(config, Format())};
 }
 
 }  // namespace pagekv::inline v0::engine

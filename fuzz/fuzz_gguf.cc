@@ -7,7 +7,9 @@
 
 #include "engine/chat.h"
 #include "engine/gguf.h"
+#include "engine/model.h"
 #include "fuzz/require.h"
+#include "pagekv/layout.h"
 #include "tests/engine/gguf_walk.h"
 
 namespace {
@@ -39,6 +41,21 @@ void check_chat(std::string_view source) {
           "a rendered chat ends with the opening of the answer");
 }
 
+// What `pagekv info` does with a file.
+void check_outline(const GgufFile& file) {
+  const auto outline = pagekv::engine::outline_model(file);
+  if (!outline) {
+    require(!outline.error().message().empty(), "an error has a text");
+    return;
+  }
+  const pagekv::engine::ModelInfo& info = outline->info;
+  require(info.parameters > info.dim, "a model has weights");
+  require(outline->cache_layers.size() == static_cast<std::size_t>(info.layers),
+          "every layer has its pages");
+  const auto layout = pagekv::CacheLayout::make({.layers = outline->cache_layers});
+  require(!layout || layout->bytes_per_token() > 0, "a token takes room");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -53,6 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(file->find(entry.key) == &entry, "a key is found by its name");
   }
   pagekv::testing::walk(*file);
+  check_outline(*file);
   if (const auto source = file->string("tokenizer.chat_template")) check_chat(*source);
   return 0;
 }

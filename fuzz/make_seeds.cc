@@ -54,6 +54,25 @@ std::string with_every_tensor_type() {
   return writer.finish();
 }
 
+// All that an outline reads.
+std::string llama_metadata() {
+  GgufWriter writer;
+  const auto number = [&writer](const char* key, std::uint32_t value) {
+    writer.number(key, GgufType::u32, value);
+  };
+  writer.string("general.architecture", "llama");
+  number("llama.block_count", 2);
+  number("llama.embedding_length", 16);
+  number("llama.feed_forward_length", 8);
+  number("llama.attention.head_count", 2);
+  number("llama.attention.head_count_kv", 1);
+  number("llama.attention.key_length", 8);
+  number("llama.context_length", 4);
+  writer.number("llama.attention.layer_norm_rms_epsilon", GgufType::f32, 1e-5f);
+  writer.tensor("token_embd.weight", {16, 2}, 1, std::string(64, '\1'));
+  return writer.finish();
+}
+
 std::string llama2c_checkpoint(std::int32_t vocabulary) {
   std::string out(1, '\0');
   for (const std::int32_t field : {4, 6, 1, 2, 1, vocabulary, 3}) out += raw(field);
@@ -101,6 +120,7 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   write(folder / "gguf", "values", with_every_value_type());
   write(folder / "gguf", "tensors", with_every_tensor_type());
+  write(folder / "gguf", "llama", llama_metadata());
   write(folder / "llama2c", "shared", llama2c_checkpoint(5));
   write(folder / "llama2c", "separate", llama2c_checkpoint(-5));
   write(folder / "llama2c", "tokenizer", llama2c_tokenizer());

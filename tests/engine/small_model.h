@@ -23,6 +23,7 @@ struct SmallModel {
   std::string reshaped = {};   // a tensor that gets a row too many
   std::uint32_t kv_heads = 2;  // as the metadata says
   std::uint32_t context_tokens = 128;
+  std::map<std::string, std::uint32_t> numbers = {};  // instead of, or beside, those below
 
   engine::LlamaConfig config() const {
     engine::LlamaConfig config = engine::random_model_config({.layers = 2,
@@ -40,8 +41,9 @@ struct SmallModel {
   std::string gguf() const {
     GgufWriter writer;
     const engine::LlamaConfig shape = config();
-    const auto number = [&](const char* key, std::uint32_t value) {
-      if (key != without_key) writer.number(key, engine::GgufType::u32, value);
+    const auto number = [&](const std::string& key, std::uint32_t value) {
+      if (key == without_key || numbers.contains(key)) return;
+      writer.number(key, engine::GgufType::u32, value);
     };
     writer.string("general.architecture", architecture);
     writer.string("general.name", "small");
@@ -51,6 +53,7 @@ struct SmallModel {
     number("llama.attention.head_count", static_cast<std::uint32_t>(shape.query_heads));
     number("llama.attention.head_count_kv", kv_heads);
     number("llama.context_length", context_tokens);
+    for (const auto& [key, value] : numbers) writer.number(key, engine::GgufType::u32, value);
     writer.number("llama.attention.layer_norm_rms_epsilon", engine::GgufType::f32, 1e-5f);
     if (!rope_scaling.empty()) writer.string("llama.rope.scaling.type", rope_scaling);
     SmallVocabulary().write(writer);
