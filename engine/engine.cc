@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "engine/gguf.h"
@@ -82,27 +83,42 @@ Result<OpenModel> open_llama2c(const MappedFile& mapped, const OpenOptions& opti
                    fail(ErrorCode::unsupported, "llama2.c checkpoints have no chat template")};
 }
 
+Result<ModelOutline> outline_gguf(const MappedFile& mapped) {
+  const Result<GgufFile> file = GgufFile::parse(mapped.bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  return outline_model(*file);
+}
+
+Result<ModelOutline> outline_llama2c(const MappedFile& mapped) {
+  const Result<Llama2cModel> file = parse_llama2c(mapped.bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  return outline_llama(llama_config(*file));
+}
+
+// Maps the file and calls one of the two with it. Memory that std containers are refused on the way
+// is an error like any other.
+template <typename Gguf, typename Llama2c>
+auto with_file(const std::string& path, const Gguf& gguf, const Llama2c& llama2c)
+    -> decltype(gguf(std::declval<const MappedFile&>())) {
+  try {
+    const Result<MappedFile> mapped = MappedFile::open(path);
+    if (!mapped) return tl::unexpected<Error>(mapped.error());
+    return path.ends_with(".bin") ? llama2c(*mapped) : gguf(*mapped);
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::out_of_memory, "not enough memory to load {s}", {}, path);
+  }
+}
+
 }  // namespace
 
 Result<OpenModel> open_model(const std::string& path, const OpenOptions& options) {
-  const Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped) return tl::unexpected<Error>(mapped.error());
-  if (path.ends_with(".bin")) return open_llama2c(*mapped, options);
-  return open_gguf(*mapped, options);
+  return with_file(
+      path, [&](const MappedFile& mapped) { return open_gguf(mapped, options); },
+      [&](const MappedFile& mapped) { return open_llama2c(mapped, options); });
 }
 
 Result<ModelOutline> outline_model(const std::string& path) {
-  const Result<MappedFile> mapped = MappedFile::open(path);
-  if (!mapped) return tl::unexpected<Error>(mapped.error());
-  if (path.ends_with(".bin")) {
-    const Result<Llama2cModel> file = parse_llama2c(mapped->bytes());
-    if (!file) return tl::unexpected<Error>(file.error());
-    const LlamaConfig config = llama_config(*file);
-    return ModelOutline{llama_info(config), llama_cache_layers(config, Format())};
-  }
-  const Result<GgufFile> file = GgufFile::parse(mapped->bytes());
-  if (!file) return tl::unexpected<Error>(file.error());
-  return outline_model(*file);
+  return with_file(path, outline_gguf, outline_llama2c);
 }
 
 Result<Store> make_model_store(const Model& model, const Device& device,
@@ -118,8 +134,7 @@ Result<Store> make_model_store(const Model& model, const Device& device,
   }
   const std::int64_t context = settings.context_tokens > 0 ? settings.context_tokens : limit;
   const std::int64_t one_sequence = layout->bytes_per_token() * (context + settings.page_tokens);
-  const std::int64_t cap =
-      settings.cap_bytes > 0 ? settings.cap_bytes : std::max(kDefaultCapBytes, one_sequence);
+  const std::int64_t cap = settings.cap_bytes.value_or(std::max(kDefaultCapBytes, one_sequence));
   return Store::make(std::move(*layout), device,
                      {.cap_bytes = cap, .max_sequence_tokens = context});
 }

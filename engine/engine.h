@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/chat.h"
@@ -26,7 +27,7 @@ struct OpenOptions {
 };
 
 // Reads a GGUF file, or a llama2.c checkpoint where the name ends in ".bin". The file is not needed
-// afterwards. Errors: io_error, and those of load_model() and make_tokenizer().
+// afterwards. Errors: io_error, out_of_memory, and those of load_model() and make_tokenizer().
 Result<OpenModel> open_model(const std::string& path, const OpenOptions& options = {});
 
 // The same without loading weights. Errors: as open_model().
@@ -35,8 +36,8 @@ Result<ModelOutline> outline_model(const std::string& path);
 struct StoreSettings {
   Format format = {};
   std::int64_t page_tokens = kDefaultPageTokens;
-  // Of all pages; 0: 1 GiB, or what one sequence needs where that is more.
-  std::int64_t cap_bytes = 0;
+  // Of all pages; empty: 1 GiB, or what one sequence needs where that is more.
+  std::optional<std::int64_t> cap_bytes = {};
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
 };
 

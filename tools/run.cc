@@ -97,12 +97,16 @@ int converse(Session& session) {
 int run(const RunOptions& options) {
   const pagekv::Result<std::vector<std::string>> prompts = collect_prompts(options);
   if (!prompts) return report_error(prompts.error().message());
-  if (prompts->empty() && !options.chat) {
+  const bool none_given = options.prompts.empty() && options.prompt_files.empty();
+  if (none_given && !options.chat) {
     return report_error("nothing to continue: give -p, -f, or --chat", kExitUsage);
+  }
+  if (prompts->empty() && !none_given) {
+    return report_error("nothing to continue: every line of the files is empty");
   }
   const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);
   if (!session) return report_error(session.error().message());
-  return prompts->empty() ? converse(**session) : run_prompts(**session, *prompts);
+  return none_given ? converse(**session) : run_prompts(**session, *prompts);
 }
 
 }  // namespace pagekv_tool

@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +27,8 @@ struct RunOptions {
   std::string format = "bf16";
   std::string weights = "auto";
   std::string arithmetic = "exact";
-  std::int64_t page_tokens = 0;  // 0: the default
-  std::uint64_t cap_bytes = 0;   // 0: chosen from the model
+  std::int64_t page_tokens = 0;                // 0: the default
+  std::optional<std::int64_t> cap_bytes = {};  // empty: chosen from the model
 };
 
 // Adds the subcommand and binds it to `options`, which must outlive the parse.

@@ -14,6 +14,8 @@ namespace pagekv_tool {
 namespace {
 
 constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
+// Unsigned, because CLI11 takes what does not fit an int64_t for the largest one.
+constexpr std::uint64_t kMaxCap = std::numeric_limits<std::int64_t>::max();
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxParallel = 4096;
 
@@ -82,7 +84,8 @@ void add_cache_options(CLI::App& app, RunOptions& options) {
   app.add_option("--cap", options.cap_bytes,
                  "Bytes for pages, at most: 268435456, 256M, 1G (default: 1 GiB, or more where one "
                  "sequence needs it)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, kMaxCap));
   app.add_option("--weights", options.weights,
                  "How matrices are kept; auto: f32 where the file has f32, else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "f32"}))

@@ -54,7 +54,7 @@ pagekv::Result<std::unique_ptr<Session>> Session::open(const RunOptions& options
       *model->model, *device,
       {.format = *format,
        .page_tokens = options.page_tokens > 0 ? options.page_tokens : pagekv::kDefaultPageTokens,
-       .cap_bytes = static_cast<std::int64_t>(options.cap_bytes),
+       .cap_bytes = options.cap_bytes,
        .context_tokens = options.context_tokens});
   if (!store) return tl::unexpected<pagekv::Error>(store.error());
   std::unique_ptr<Session> session(new Session(options, std::move(*model), std::move(*store)));
@@ -106,8 +106,7 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
   for (const std::vector<Token>& prompt : prompts) {
     last_tokens.push_back(prompt.empty() ? engine::kNoToken : prompt.back());
   }
-  Output output(*model_.tokenizer, last_tokens, options_.json);
-  output_ = &output;
+  output_.emplace(*model_.tokenizer, last_tokens, options_.json);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const pagekv::Result<int> request = batcher_->submit(
         {.prompt = prompts[i], .max_tokens = options_.max_tokens, .sampling = options_.sampling});
@@ -117,10 +116,9 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
   if (pagekv::Status status = batcher_->run(); !status) {
     return tl::unexpected<pagekv::Error>(status.error());
   }
-  output_ = nullptr;
-  Answers answers{.texts = {}, .failed = output.failed()};
+  Answers answers{.texts = {}, .failed = output_->failed()};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    answers.texts.push_back(output.text(static_cast<int>(i)));
+    answers.texts.push_back(output_->text(static_cast<int>(i)));
   }
   return answers;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,8 @@ class Session {
   pagekv::Store store_;
   std::unique_ptr<pagekv::engine::Batcher> batcher_;
   Progress prefill_{"reading the prompt"};
-  Output* output_ = nullptr;  // of the answer() under way
-  int first_request_ = 0;     // its first request
+  std::optional<Output> output_;  // of the latest answer()
+  int first_request_ = 0;         // its first request
 };
 
 }  // namespace pagekv_tool

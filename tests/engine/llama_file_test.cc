@@ -1,6 +1,10 @@
 // Llama models from GGUF files: what is read, and what is refused with a name.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <new>
+
 #include "engine/engine.h"
 #include "engine/gguf.h"
 #include "tests/engine/forward.h"
@@ -61,6 +65,8 @@ TEST(LlamaFile, OptionsAndThreadsOfLoading) {
   EXPECT_NE(logits(**bf16), logits(**f32));
 }
 
+constexpr std::uint32_t kLargest = 1u << 24;  // size that the engine reads
+
 struct Refusal {
   const char* name;
   SmallModel model;
@@ -71,7 +77,8 @@ struct Refusal {
 class LlamaFileRefusals : public ::testing::TestWithParam<Refusal> {};
 
 TEST_P(LlamaFileRefusals, NameWhatIsWrong) {
-  const auto model = load(GetParam().model.gguf());
+  const std::string bytes = GetParam().model.gguf();
+  const auto model = load(bytes);
   ASSERT_FALSE(model);
   EXPECT_EQ(model.error().code(), GetParam().code) << model.error().message();
   EXPECT_NE(model.error().message().find(GetParam().text), std::string::npos)
@@ -109,8 +116,89 @@ INSTANTIATE_TEST_SUITE_P(
                 "blk.0.ffn_down.weight"},
         Refusal{"heads", {.kv_heads = 3}, ErrorCode::corrupt_file, "3 key/value heads"},
         Refusal{"no_heads", {.kv_heads = 0}, ErrorCode::corrupt_file, "0 key/value heads"},
-        Refusal{"context", {.context_tokens = 0}, ErrorCode::corrupt_file, "context 0"}),
+        Refusal{"context", {.context_tokens = 0}, ErrorCode::corrupt_file, "context 0"},
+        Refusal{"no_layers",
+                {.numbers = {{"llama.block_count", 0}}},
+                ErrorCode::corrupt_file,
+                "a model of 0 layers"},
+        Refusal{"layers",
+                {.numbers = {{"llama.block_count", 1025}}},
+                ErrorCode::corrupt_file,
+                "llama.block_count is 1025"},
+        Refusal{"dim",
+                {.numbers = {{"llama.embedding_length", kLargest + 1}}},
+                ErrorCode::corrupt_file,
+                "llama.embedding_length is 16777217"},
+        Refusal{"width_of_heads",
+                {.numbers = {{"llama.attention.head_count", kLargest},
+                             {"llama.attention.key_length", 576}}},
+                ErrorCode::corrupt_file,
+                "16777216 heads of 576 are 9663676416 elements"},
+        Refusal{"width_of_equal_heads",
+                {.kv_heads = kLargest,
+                 .numbers = {{"llama.attention.head_count", kLargest},
+                             {"llama.attention.key_length", 576}}},
+                ErrorCode::corrupt_file,
+                "9663676416 elements"},
+        Refusal{"weights",
+                {.kv_heads = kLargest / 8,
+                 .numbers = {{"llama.block_count", 1024},
+                             {"llama.embedding_length", kLargest},
+                             {"llama.feed_forward_length", kLargest},
+                             {"llama.attention.head_count", kLargest / 8},
+                             {"llama.attention.key_length", 8}}},
+                ErrorCode::corrupt_file,
+                "a model of 2017612672018677760 weights"}),
     [](const auto& variant) { return variant.param.name; });
+
+// Metadata alone is refused the same way: nothing that is printed of a model has overflowed.
+TEST_P(LlamaFileRefusals, AreThoseOfTheOutline) {
+  const std::string bytes = GetParam().model.gguf();
+  const auto file = engine::GgufFile::parse(as_bytes(bytes));
+  ASSERT_TRUE(file);
+  const auto outline = engine::outline_model(*file);
+  if (outline) {
+    EXPECT_EQ(std::string(GetParam().name).find("tensor") != std::string::npos, true);
+    EXPECT_EQ(outline->info.parameters, count_llama_weights(GetParam().model.config()));
+  } else {
+    EXPECT_EQ(outline.error().message(), load(bytes).error().message());
+  }
+}
+
+TEST(LlamaFile, SizesFromElsewhereAreCheckedToo) {
+  engine::LlamaConfig config = SmallModel().config();
+  ASSERT_TRUE(check_llama_config(config));
+  for (int engine::LlamaConfig::*size : {&engine::LlamaConfig::dim, &engine::LlamaConfig::hidden,
+                                         &engine::LlamaConfig::vocabulary}) {
+    engine::LlamaConfig large = config;
+    large.*size = kLargest + 1;
+    EXPECT_EQ(check_llama_config(large).error().code(), ErrorCode::corrupt_file);
+  }
+  config.context_tokens = kLargest + 1;
+  EXPECT_EQ(check_llama_config(config).error().code(), ErrorCode::corrupt_file);
+  config.context_tokens = kLargest;
+  EXPECT_TRUE(check_llama_config(config));
+  config.layers.clear();
+  EXPECT_EQ(outline_llama(config).error().message(), "a model of 0 layers; legal are 1 to 1024");
+}
+
+// An allocation that fails while a model is loaded, wherever that is: here in the caller's
+// callback.
+TEST(LlamaFile, MemoryRefusedWhileLoadingIsAnError) {
+  const std::filesystem::path path =
+      std::filesystem::path(::testing::TempDir()) / "pagekv_refused_memory.gguf";
+  std::ofstream(path, std::ios::binary) << SmallModel().gguf();
+  engine::OpenOptions options;
+  int calls = 0;
+  options.load.progress = [&](std::int64_t, std::int64_t) {
+    if (++calls == 3) throw std::bad_alloc();
+  };
+  const auto model = engine::open_model(path.string(), options);
+  std::filesystem::remove(path);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(model.error().message(), "not enough memory to load " + path.string());
+}
 
 TEST(LlamaFile, OutlineNeedsNoWeights) {
   const std::string bytes = SmallModel().gguf();

@@ -32,6 +32,11 @@ class Refused : public ::testing::TestWithParam<Case> {
     place_.write("bad.bin", "no checkpoint");
     place_.write("long.txt", std::string(500, 'x'));
     place_.write("latin1.txt", "caf\xe9");
+    place_.write("empty.txt", "\n\n");
+    place_.write("wide.gguf", SmallModel{.kv_heads = 1u << 24,
+                                         .numbers = {{"llama.attention.head_count", 1u << 24},
+                                                     {"llama.attention.key_length", 576}}}
+                                  .gguf());
   }
 
   Workplace place_;
@@ -62,6 +67,8 @@ const std::vector<Case> kModels = {
     {"tensor_missing", {"run", "-m", "@missing.gguf", "-p", "x"}, 1, "blk.1.attn_q.weight"},
     {"bad_checkpoint", {"run", "-m", "@bad.bin", "-p", "x"}, 1, "pagekv: "},
     {"info_of_no_model", {"info", "-m", "@none.gguf"}, 1, "there is no model"},
+    {"sizes_of_no_model", {"run", "-m", "@wide.gguf", "-p", "x"}, 1, "9663676416 elements"},
+    {"info_of_sizes_of_no_model", {"info", "-m", "@wide.gguf"}, 1, "9663676416 elements"},
     {"info_of_architecture", {"info", "-m", "@mamba.gguf"}, 1, "mamba"},
 };
 
@@ -79,6 +86,14 @@ const std::vector<Case> kPrompts = {
     {"folder_as_file", {"run", "-m", "@good.gguf", "-f", "/"}, 1, "prompt file"},
     {"invalid_utf8", {"run", "-m", "@good.gguf", "-p", "caf\xe9"}, 1, "UTF-8"},
     {"invalid_utf8_in_file", {"run", "-m", "@good.gguf", "-f", "@latin1.txt"}, 1, "UTF-8"},
+    {"no_line",
+     {"run", "-m", "@good.gguf", "--lines", "-f", "@empty.txt"},
+     1,
+     "nothing to continue"},
+    {"no_line_to_chat_about",
+     {"run", "-m", "@good.gguf", "--chat", "--lines", "-f", "@empty.txt"},
+     1,
+     "nothing to continue"},
     {"no_prompt", {"run", "-m", "@good.gguf"}, 2, "-p"},
     {"chat_without_template", {"run", "-m", "@good.gguf", "--chat", "-p", "x"}, 1, "chat_template"},
 };
@@ -89,6 +104,18 @@ const std::vector<Case> kOptions = {
     {"page_no_number", {"run", "-p", "x", "--page", "16x"}, 2, "multiple of 16"},
     {"cap_below_a_page", {"run", "-m", "@good.gguf", "-p", "x", "--cap", "100"}, 1, "100 bytes"},
     {"cap_no_size", {"run", "-p", "x", "--cap", "plenty"}, 2, "--cap"},
+    {"cap_0", {"run", "-m", "@good.gguf", "-p", "x", "--cap", "0"}, 2, "--cap"},
+    {"cap_negative", {"run", "-m", "@good.gguf", "-p", "x", "--cap", "-1"}, 2, "--cap"},
+    {"cap_2_to_63", {"run", "-m", "@good.gguf", "-p", "x", "--cap", "8E"}, 2, "--cap"},
+    {"cap_2_to_63_in_bytes",
+     {"run", "-m", "@good.gguf", "-p", "x", "--cap", "9223372036854775808"},
+     2,
+     "--cap"},
+    {"cap_2_to_64", {"run", "-m", "@good.gguf", "-p", "x", "--cap", "16E"}, 2, "--cap"},
+    {"cap_beyond_64_bits",
+     {"run", "-m", "@good.gguf", "-p", "x", "--cap", "99999999999999999999"},
+     2,
+     "--cap"},
     {"parallel_0", {"run", "-p", "x", "--parallel", "0"}, 2, "--parallel"},
     {"threads_0", {"run", "-p", "x", "-t", "0"}, 2, "--threads"},
     {"tokens_0", {"run", "-p", "x", "-n", "0"}, 2, "--tokens"},
