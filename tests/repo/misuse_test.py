@@ -34,13 +34,13 @@ CASES = {
         "pagekv::Plan taken = std::move(plan);",
         "pagekv::Plan taken = plan;"),
     "borrowing from a View that is about to die": (
-        "pagekv::Sequence& sequence, const pagekv::View& view",
-        "pagekv::QueryRows query{.view = view};",
-        "pagekv::QueryRows query{.view = *sequence.publish()};"),
+        "pagekv::Sequence& sequence, const pagekv::View& view, pagekv::QueryRows& query",
+        "query.view = view;",
+        "query.view = *sequence.publish();"),
     "borrowing from a Sequence that is about to die": (
-        "pagekv::Sequence& sequence",
-        "pagekv::QueryRows query{.view = sequence.ref()};",
-        "pagekv::QueryRows query{.view = std::move(sequence).ref()};"),
+        "pagekv::Sequence& sequence, pagekv::QueryRows& query",
+        "query.view = sequence.ref();",
+        "query.view = std::move(sequence).ref();"),
     "writing through Rows": (
         "std::vector<float>& rows, const std::vector<float>& frozen",
         "pagekv::MutableRows::packed(rows.data(), pagekv::DType::f32, 1, 8);",
