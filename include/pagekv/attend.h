@@ -1,12 +1,13 @@
 // Attention straight from pages: AttendSpec, Plan.
 //
-// A Plan is made once per layer group and step and run once per layer. It covers decode (one row per
-// sequence), chunked prefill and the verification of drafts alike: a ragged batch of views and, for
-// each, queries for its last `rows` tokens. Query heads share KV heads in groups of
-// query_heads / kv_heads neighbours.
+// A Plan is made once per layer group and step and run once per layer. It covers decode (one row
+// per sequence), chunked prefill and the verification of drafts alike: a ragged batch of views and,
+// for each, queries for its last `rows` tokens. Query heads share KV heads in groups of query_heads
+// / kv_heads neighbours.
 //
-// Numerics (docs/numerics.md): a row's result depends on its query, its view and the spec alone, bit
-// for bit; not on the batch, the thread count, the page size or how the tokens came into the pages.
+// Numerics (docs/numerics.md): a row's result depends on its query, its view and the spec alone,
+// bit for bit; not on the batch, the thread count, the page size or how the tokens came into the
+// pages.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +58,8 @@ struct AttendSpec {
 
 struct QueryRows {
   ViewRef view;
-  // Queries, for the last `rows` tokens of the view; 1 to max_sequence_tokens. Rows before its first
-  // token see nothing.
+  // Queries, for the last `rows` tokens of the view; 1 to max_sequence_tokens. Rows before its
+  // first token see nothing.
   std::int64_t rows = 1;
 };
 

@@ -15,7 +15,9 @@ namespace pagekv::inline v0 {
 
 enum class DType : std::uint8_t { f32 = 0, f16 = 1, bf16 = 2 };
 
-constexpr std::int64_t size_bytes(DType type) { return type == DType::f32 ? 4 : 2; }
+constexpr std::int64_t size_bytes(DType type) {
+  return type == DType::f32 ? 4 : 2;
+}
 
 constexpr std::string_view name(DType type) {
   switch (type) {

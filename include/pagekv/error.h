@@ -25,13 +25,13 @@ enum class ErrorCode : std::uint16_t {
   out_of_memory = 4,     // the system refused memory; the store is intact. numbers: bytes
   busy = 5,              // the sequence is in a live step. numbers: its index in the call
   window_lost = 6,       // the tokens asked for lie behind a window. numbers: asked, first kept
-  not_finite = 7,        // NaN, Inf or overflow of the storage type. numbers: layer, sequence, token
-  too_long = 8,          // longer than max_sequence_tokens. numbers: asked, limit
-  incomplete_step = 9,   // commit before every layer was written. numbers: layer
-  wrong_store = 10,      // a handle of another store. numbers: its index in the call
-  books_broken = 11,     // check() found a contradiction: a bug in pagekv
-  corrupt_file = 12,     // a file's content is not what its format allows
-  io_error = 13,         // the system refused to read or write. numbers: errno
+  not_finite = 7,       // NaN, Inf or overflow of the storage type. numbers: layer, sequence, token
+  too_long = 8,         // longer than max_sequence_tokens. numbers: asked, limit
+  incomplete_step = 9,  // commit before every layer was written. numbers: layer
+  wrong_store = 10,     // a handle of another store. numbers: its index in the call
+  books_broken = 11,    // check() found a contradiction: a bug in pagekv
+  corrupt_file = 12,    // a file's content is not what its format allows
+  io_error = 13,        // the system refused to read or write. numbers: errno
 };
 
 // Short name of a code, for logs: "pool_exhausted". Never null.

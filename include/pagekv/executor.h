@@ -17,7 +17,8 @@ namespace pagekv::inline v0 {
 class TaskRef {
  public:
   template <typename F>
-  TaskRef(const F& f)  // NOLINT(google-explicit-constructor): a lambda at the call site is the point
+  TaskRef(
+      const F& f)  // NOLINT(google-explicit-constructor): a lambda at the call site is the point
       : context_(&f), call_([](const void* context, int worker, std::int64_t item) {
           (*static_cast<const F*>(context))(worker, item);
         }) {}
@@ -32,10 +33,10 @@ class PAGEKV_API Executor {
  public:
   virtual ~Executor();
   virtual int threads() const = 0;
-  // Calls task(worker, item) once for every item in [0, items), with 0 <= worker < threads() and, of
-  // one parallel_for, never two calls with the same worker at once; returns when all are done. Order and
-  // placement are the executor's. May be called from several threads, never from inside a task. The task
-  // does not throw.
+  // Calls task(worker, item) once for every item in [0, items), with 0 <= worker < threads() and,
+  // of one parallel_for, never two calls with the same worker at once; returns when all are done.
+  // Order and placement are the executor's. May be called from several threads, never from inside a
+  // task. The task does not throw.
   virtual void parallel_for(std::int64_t items, TaskRef task) = 0;
 };
 

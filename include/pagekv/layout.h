@@ -20,8 +20,8 @@
 
 namespace pagekv::inline v0 {
 
-inline constexpr std::int64_t kTileTokens = 16;   // tokens of one tile, on every device
-inline constexpr std::int64_t kMaxHeadDim = 576;  // largest key or value dim
+inline constexpr std::int64_t kTileTokens = 16;         // tokens of one tile, on every device
+inline constexpr std::int64_t kMaxHeadDim = 576;        // largest key or value dim
 inline constexpr std::int64_t kDefaultPageTokens = 64;  // measured: docs/performance.md
 
 // Order of a page's bytes. page_major: one page is one contiguous block over all layers of its
@@ -43,8 +43,8 @@ struct LayerSpec {
   Format format{};
   // How many tokens a row can see, itself included; 0: all. Layers with equal windows form a group.
   std::int64_t window_tokens = 0;
-  // Index of an earlier layer whose pages this one reads; -1: stores its own. A donor layer's reader
-  // has the donor's shape, format and window.
+  // Index of an earlier layer whose pages this one reads; -1: stores its own. A donor layer's
+  // reader has the donor's shape, format and window.
   int donor = -1;
 };
 
@@ -109,7 +109,8 @@ class PAGEKV_API CacheLayout {
   // Bytes that one token adds while no window lets go of pages, over all groups.
   std::int64_t bytes_per_token() const;
   // First page that a sequence of `tokens` committed tokens still needs in `group`: behind it every
-  // page is given back at commit. A row at position p sees (p - window, p]; the next row is `tokens`.
+  // page is given back at commit. A row at position p sees (p - window, p]; the next row is
+  // `tokens`.
   std::int64_t first_kept_page(int group, std::int64_t tokens) const;
   // Pages of `group` that a sequence of `tokens` tokens holds.
   std::int64_t pages_for(int group, std::int64_t tokens) const;

@@ -1,7 +1,8 @@
-// Sequence: the growing list of tokens of one request, and the pages that hold their keys and values.
+// Sequence: the growing list of tokens of one request, and the pages that hold their keys and
+// values.
 //
-// Move-only. A Sequence belongs to one thread at a time, the one its live step belongs to. It may be
-// moved or destroyed while it is in a live step; the step keeps what it needs.
+// Move-only. A Sequence belongs to one thread at a time, the one its live step belongs to. It may
+// be moved or destroyed while it is in a live step; the step keeps what it needs.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ class PAGEKV_API Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   bool valid() const { return state_ != nullptr; }
-  std::int64_t length() const;          // committed tokens
+  std::int64_t length() const;  // committed tokens
   // First token whose rows `group` still has. REQUIRES: `group` is one of the layout's.
   std::int64_t first(int group) const;
 
@@ -41,7 +42,8 @@ class PAGEKV_API Sequence {
   // length), busy, window_lost (a window needs rows that are gone).
   Status truncate(std::int64_t tokens);
 
-  // The first `tokens` committed tokens as an immutable View. Errors: as truncate(), but never busy.
+  // The first `tokens` committed tokens as an immutable View. Errors: as truncate(), but never
+  // busy.
   Result<View> publish(std::int64_t tokens) const;
   Result<View> publish() const { return publish(length()); }
 

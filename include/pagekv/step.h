@@ -3,8 +3,8 @@
 //   reserve -> for every layer { write k and v; attend } -> commit all, or a count per sequence
 //
 // Until commit nobody else sees the step's rows. Dropping a step (or letting it go out of scope)
-// leaves every sequence as it was. Move-only; a step and the sequences in it belong to one thread at a
-// time.
+// leaves every sequence as it was. Move-only; a step and the sequences in it belong to one thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,8 @@ class PAGEKV_API Step {
   // Errors: invalid_argument (layer out of range, a layer that reads a donor, null data).
   Status write(int layer, Rows k, Rows v, Stream stream = {});
 
-  // Why a sequence will not commit: not_finite with layer, sequence and token; null while it is fine.
+  // Why a sequence will not commit: not_finite with layer, sequence and token; null while it is
+  // fine.
   const Error* failure(int index) const;
 
   // Makes the rows visible: all of them, or the first counts[i] of sequence i (0 is allowed).

@@ -9,9 +9,9 @@
 //   plan->run(layer, {.q = q, .out = out});          // every layer
 //   step->commit();
 //
-// A Store is a handle; sequences, steps, views and plans keep what is behind it alive. All functions
-// of Store may be called on any thread; one mutex guards bookkeeping and is never held while rows are
-// read, written or copied. See examples/decode_step.cc for the whole story.
+// A Store is a handle; sequences, steps, views and plans keep what is behind it alive. All
+// functions of Store may be called on any thread; one mutex guards bookkeeping and is never held
+// while rows are read, written or copied. See examples/decode_step.cc for the whole story.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ struct StoreStats {
 };
 
 // Who can give pages up when a pool is full: a prefix cache, say. Called without the store's mutex,
-// from inside reserve(), so it may drop views and sequences. Must be thread-safe and must not throw.
+// from inside reserve(), so it may drop views and sequences. Must be thread-safe and must not
+// throw.
 class PAGEKV_API Reclaimer {
  public:
   struct Pages {
@@ -83,7 +84,7 @@ class PAGEKV_API Store {
   const CacheLayout& layout() const;
   Device& device() const;
 
-  Result<Sequence> create_sequence();            // empty
+  Result<Sequence> create_sequence();                    // empty
   Result<Sequence> create_sequence(const View& prefix);  // shares the view's pages
 
   // Room for new rows in many sequences, all or nothing. Errors: invalid_argument, busy, too_long,
@@ -93,24 +94,24 @@ class PAGEKV_API Store {
 
   // Cuts the work of one read. Errors: invalid_argument, window_lost, unsupported.
   Result<Plan> plan(std::span<const QueryRows> rows, const AttendSpec& spec);
-  // The same into an existing plan: no allocation once it has seen as large a batch. Where it fails the
-  // plan cannot be run until it is made anew.
+  // The same into an existing plan: no allocation once it has seen as large a batch. Where it fails
+  // the plan cannot be run until it is made anew.
   Status replan(Plan& plan, std::span<const QueryRows> rows, const AttendSpec& spec);
 
-  // First token whose rows `group` still has: 0 but for groups with a window. REQUIRES: `group` is one of
-  // the layout's.
+  // First token whose rows `group` still has: 0 but for groups with a window. REQUIRES: `group` is
+  // one of the layout's.
   std::int64_t first(ViewRef view, int group) const;
   // Decodes tokens [first(view, group of layer), view.length()) of a layer into contiguous rows,
   // rounding each stored value once to the output type. Row 0 of the output is that first token.
   Status gather(ViewRef view, int layer, MutableRows k, MutableRows v, Stream stream = {}) const;
 
-  // One reclaimer; null removes it. The caller keeps it alive: the store only looks whether it still is,
-  // since what it holds keeps the store alive.
+  // One reclaimer; null removes it. The caller keeps it alive: the store only looks whether it
+  // still is, since what it holds keeps the store alive.
   void set_reclaimer(const std::shared_ptr<Reclaimer>& reclaimer);
 
   StoreStats stats() const;
-  // Proves the books: every page is free, retiring or referenced exactly as often as it is held, and
-  // no holder sees an unclaimed row. Errors: books_broken, which is a bug in pagekv.
+  // Proves the books: every page is free, retiring or referenced exactly as often as it is held,
+  // and no holder sees an unclaimed row. Errors: books_broken, which is a bug in pagekv.
   Status check() const;
 
   const std::shared_ptr<internal::StoreCore>& core() const { return core_; }

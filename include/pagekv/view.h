@@ -17,8 +17,8 @@ class PageHolder;
 class ViewState;
 }  // namespace internal
 
-// A borrowed look at page tables: what plan() and gather() read. Does not keep pages alive: the View,
-// the Sequence or the Step it came from must outlive every use. Two words; pass by value.
+// A borrowed look at page tables: what plan() and gather() read. Does not keep pages alive: the
+// View, the Sequence or the Step it came from must outlive every use. Two words; pass by value.
 class ViewRef {
  public:
   ViewRef() = default;
@@ -42,7 +42,7 @@ class PAGEKV_API View {
   // First token whose rows `group` still has. REQUIRES: `group` is one of the layout's.
   std::int64_t first(int group) const;
   ViewRef ref() const&;
-  ViewRef ref() && = delete;  // would outlive what it borrows from
+  ViewRef ref() && = delete;                   // would outlive what it borrows from
   operator ViewRef() const& { return ref(); }  // NOLINT(google-explicit-constructor)
   operator ViewRef() && = delete;
 

@@ -12,7 +12,9 @@ std::int64_t VectorCodec::bytes_per_vector(std::int64_t dim) const {
   return bytes;
 }
 
-std::string VectorCodec::name() const { return std::string(v0::name(dtype_)); }
+std::string VectorCodec::name() const {
+  return std::string(v0::name(dtype_));
+}
 
 Result<Format> Format::parse(std::string_view text) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
@@ -20,8 +22,8 @@ Result<Format> Format::parse(std::string_view text) {
       return Format{VectorCodec::dense(dtype), VectorCodec::dense(dtype)};
     }
   }
-  return fail(ErrorCode::invalid_argument,
-              "unknown page format '{s}'; legal are f32, f16 and bf16", {}, std::string(text));
+  return fail(ErrorCode::invalid_argument, "unknown page format '{s}'; legal are f32, f16 and bf16",
+              {}, std::string(text));
 }
 
 std::string Format::name() const {
