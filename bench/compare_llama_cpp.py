@@ -47,6 +47,18 @@ class Peer:
         return (tokens, len(prompt) / (prefilled - start), (count - 1) / (decoded - prefilled))
 
 
+def refuse_extra_buffers():
+    library = llama_cpp.llama_cpp
+    default_params = library.llama_model_default_params
+
+    def params():
+        made = default_params()
+        made.use_extra_bufts = False
+        return made
+
+    library.llama_model_default_params = params
+
+
 def run_pagekv(arguments, text):
     command = [arguments.pagekv, "run", "-m", arguments.model, "-p", text, "--temp", "0",
                "-n", str(arguments.tokens), "-t", str(arguments.threads), "--json"]
@@ -98,7 +110,8 @@ def measure(arguments, peers):
 def report(arguments, rates):
     print(f"{processor()}, {os.cpu_count()} processors; {arguments.threads} threads, prompt "
           f"{arguments.prompt_tokens} tokens, {arguments.tokens} generated, {arguments.rounds} "
-          f"rounds; llama-cpp-python {llama_cpp.__version__}")
+          f"rounds; llama-cpp-python {llama_cpp.__version__}"
+          f"{', no extra buffers' if arguments.no_extra_buffers else ''}")
     print("| engine, weights | prefill tokens/s | decode tokens/s | pagekv : it, prefill | decode |")
     print("|---|---|---|---|---|")
     names = {"pagekv": "pagekv, bf16", "q4_1": "llama.cpp, Q4_1", "bf16": "llama.cpp, bf16"}
@@ -117,9 +130,14 @@ def main():
     parser.add_argument("--pagekv", required=True)
     parser.add_argument("--model", default=str(
         pathlib.Path(cache, "pagekv", "SmolLM2-135M-Instruct.Q4_1.gguf")))
+    parser.add_argument("--no-extra-buffers", action="store_true",
+                        help="llama.cpp without repacked and AMX buffers, for machines whose "
+                             "processor reports AMX but whose system does not permit it")
     for name, value in (("threads", 2), ("rounds", 5), ("prompt-tokens", 512), ("tokens", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)
     arguments = parser.parse_args()
+    if arguments.no_extra_buffers:
+        refuse_extra_buffers()
     with tempfile.TemporaryDirectory() as folder:
         bf16 = os.path.join(folder, "bf16.gguf")
         gguf_convert.convert(arguments.model, bf16, "bf16")

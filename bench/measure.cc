@@ -1,9 +1,13 @@
 #include "measure.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <new>
 #include <thread>
 
 namespace pagekv::bench {
@@ -26,15 +30,27 @@ std::string spread(const std::vector<double>& values) {
   return text;
 }
 
-ReadProbe::ReadProbe(std::int64_t bytes) : words_(static_cast<std::size_t>(bytes / 8), 1) {}
+void ReadProbe::Free::operator()(std::uint64_t* words) const {
+  std::free(words);
+}
+
+ReadProbe::ReadProbe(std::int64_t bytes) : count_(bytes / 8) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t rounded =
+      (static_cast<std::size_t>(bytes) + kHugePage - 1) / kHugePage * kHugePage;
+  words_.reset(static_cast<std::uint64_t*>(std::aligned_alloc(kHugePage, rounded)));
+  if (!words_) throw std::bad_alloc();
+  madvise(words_.get(), rounded, MADV_HUGEPAGE);  // where it is refused, ordinary pages do
+  std::fill_n(words_.get(), count_, 1);
+}
 
 double ReadProbe::bytes_per_second(Executor& executor) {
   constexpr std::int64_t kPieceWords = 1 << 17;  // 1 MiB
-  const auto words = static_cast<std::int64_t>(words_.size());
+  const std::int64_t words = count_;
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(executor.threads()) * 8);
   const double elapsed = seconds([&] {
     executor.parallel_for(words / kPieceWords, [&](int worker, std::int64_t piece) {
-      const std::uint64_t* at = words_.data() + piece * kPieceWords;
+      const std::uint64_t* at = words_.get() + piece * kPieceWords;
       std::uint64_t lanes[16] = {};  // independent chains; the compiler makes vectors of them
       for (std::int64_t word = 0; word < kPieceWords; word += 16) {
         for (int lane = 0; lane < 16; ++lane) lanes[lane] += at[word + lane];

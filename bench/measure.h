@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,15 +24,20 @@ double quantile(std::vector<double> values, double q);
 // "0.93 (0.91-0.95)": the median and the quartiles.
 std::string spread(const std::vector<double>& values);
 
-// Memory for the read probe, larger than any cache; `bytes` of it are read per call, by all threads
-// of the executor, each a run of its own at a time.
+// Memory for the read probe, larger than any cache and in huge pages where the system has them, as
+// pagekv's own pages are; `bytes` of it are read per call, by all threads of the executor, each a
+// run of its own at a time.
 class ReadProbe {
  public:
   explicit ReadProbe(std::int64_t bytes);
   double bytes_per_second(Executor& executor);  // of one pass
 
  private:
-  std::vector<std::uint64_t> words_;
+  struct Free {
+    void operator()(std::uint64_t* words) const;
+  };
+  std::unique_ptr<std::uint64_t, Free> words_;
+  std::int64_t count_;
 };
 
 // Processor, processors, threads and the like, for the head of a report.
