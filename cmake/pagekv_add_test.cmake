@@ -13,7 +13,7 @@ function(pagekv_add_test name)
     list(APPEND arg_LABELS quick)
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
+    set(arg_TIMEOUT 900)  # against hangs; slow machines and emulators are given time
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
