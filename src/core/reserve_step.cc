@@ -83,13 +83,12 @@ Result<Shortage> attempt(StoreCore& core, StepState& step) {
   for (int index = 0; index < step.count; ++index) note_tables(step.entry(index));
   Shortage shortage;
   Status status;
-  int groups_done = 0;
-  for (; status && groups_done < core.layout().group_count(); ++groups_done) {
+  for (int group = 0; status && group < core.layout().group_count(); ++group) {
     PageNeed need;
     for (int index = 0; index < step.count && status; ++index) {
-      status = reserve_rows(core, step.entry(index), groups_done, need);
+      status = reserve_rows(core, step.entry(index), group, need);
     }
-    if (need.missing > 0 && shortage.group < 0) shortage = {groups_done, need};
+    if (need.missing > 0 && shortage.group < 0) shortage = {group, need};
   }
   if (status && shortage.group < 0) {
     for (int index = 0; index < step.count; ++index) {
