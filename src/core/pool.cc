@@ -31,6 +31,14 @@ Result<std::int64_t> PagePool::commit_pages(std::int64_t limit_pages) {
   return decommitted_.empty() ? commit_at_end(limit_pages) : recommit(limit_pages);
 }
 
+Status PagePool::commit_run(std::int64_t first, std::int64_t count) {
+  Status committed;
+  for_each_range(first, count, [&](std::int64_t offset, std::int64_t bytes) {
+    if (committed) committed = arena_->commit(offset, bytes);
+  });
+  return committed;
+}
+
 Result<std::int64_t> PagePool::commit_at_end(std::int64_t limit_pages) {
   const std::int64_t pages = std::min({run_pages_, limit_pages, capacity_pages_ - end_page_});
   if (pages <= 0) return 0;
@@ -39,11 +47,7 @@ Result<std::int64_t> PagePool::commit_at_end(std::int64_t limit_pages) {
   const auto end = static_cast<std::size_t>(end_page_ + pages);
   free_.reserve(end);
   decommitted_.reserve(end);
-  Status committed;
-  for_each_range(end_page_, pages, [&](std::int64_t offset, std::int64_t bytes) {
-    if (committed) committed = arena_->commit(offset, bytes);
-  });
-  if (!committed) return tl::unexpected(committed.error());
+  if (auto ok = commit_run(end_page_, pages); !ok) return tl::unexpected(ok.error());
   pages_.resize(end);
   end_page_ += pages;
   committed_pages_ += pages;
@@ -57,13 +61,9 @@ Result<std::int64_t> PagePool::recommit(std::int64_t limit_pages) {
   std::int64_t pages = 0;
   while (pages < std::min(run_pages_, limit_pages) && !decommitted_.empty()) {
     const PageId page = decommitted_.back();
-    Status committed;
-    for_each_range(index(page), 1, [&](std::int64_t offset, std::int64_t bytes) {
-      if (committed) committed = arena_->commit(offset, bytes);
-    });
-    if (!committed) {
+    if (auto ok = commit_run(index(page), 1); !ok) {
       if (pages > 0) break;
-      return tl::unexpected(committed.error());
+      return tl::unexpected(ok.error());
     }
     decommitted_.pop_back();
     ++committed_pages_;
@@ -82,8 +82,9 @@ std::int64_t PagePool::decommit_pages(std::int64_t bytes) {
   auto run_end = free_.end();
   while (run_end != first_taken) {
     auto run_begin = run_end - 1;
-    while (run_begin != first_taken && index(*(run_begin - 1)) + 1 == index(*run_begin))
+    while (run_begin != first_taken && index(*(run_begin - 1)) + 1 == index(*run_begin)) {
       --run_begin;
+    }
     decommit_run(index(*run_begin), run_end - run_begin);
     run_end = run_begin;
   }

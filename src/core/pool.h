@@ -79,6 +79,7 @@ class PagePool {
   const Page& info(PageId page) const { return pages_[static_cast<std::size_t>(index(page))]; }
   Result<std::int64_t> recommit(std::int64_t limit_pages);
   Result<std::int64_t> commit_at_end(std::int64_t limit_pages);
+  Status commit_run(std::int64_t first, std::int64_t count);  // memory only, not the books
   void decommit_run(std::int64_t first, std::int64_t count);
   void make_free(PageId page);
   Status check_lists() const;

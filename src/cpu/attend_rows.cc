@@ -5,14 +5,14 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/row_address.h"
+
 namespace pagekv::inline v0::internal {
 
 void load_query(const AttendCall& call, std::int64_t row, std::int64_t query_head, float* q) {
   const Rows& rows = call.args.q;
-  const std::int64_t at = row * rows.token_stride + query_head * rows.head_stride;
-  const auto* data = static_cast<const std::byte*>(rows.data) + at * size_bytes(rows.dtype);
-  call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](data, q,
-                                                                         call.shape.key_dim);
+  call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](
+      row_address(rows, row, query_head), q, call.shape.key_dim);
 }
 
 void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head,
@@ -31,9 +31,8 @@ void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head
     lse = state.max + std::log(state.sum);
   }
   const MutableRows& rows = call.args.out;
-  const std::int64_t at = row * rows.token_stride + query_head * rows.head_stride;
-  auto* data = static_cast<std::byte*>(rows.data) + at * size_bytes(rows.dtype);
-  call.kernels.convert[dtype_index(DType::f32)][dtype_index(rows.dtype)](out, data, value_dim);
+  call.kernels.convert[dtype_index(DType::f32)][dtype_index(rows.dtype)](
+      out, row_address(rows, row, query_head), value_dim);
   if (call.args.lse != nullptr) call.args.lse[row * call.plan.spec.query_heads + query_head] = lse;
 }
 

@@ -7,6 +7,7 @@
 #include "codec/arrangement.h"
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
+#include "cpu/row_address.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -15,12 +16,6 @@ namespace {
 // Rows of one task, and the bytes below which waking other threads costs more than it brings.
 constexpr std::int64_t kTaskRows = 32;
 constexpr std::int64_t kInlineBytes = 64 * 1024;
-
-// One head's vector of row `row`.
-const std::byte* row_of(const Rows& rows, std::int64_t row, std::int64_t head) {
-  return static_cast<const std::byte*>(rows.data) +
-         (row * rows.token_stride + head * rows.head_stride) * size_bytes(rows.dtype);
-}
 
 // Stores token `token` of a span, whose rows are row `row` of k and v. Returns whether all values
 // are finite in the storage type.
@@ -34,10 +29,10 @@ bool encode_token(const KernelTable& kernels, const LayerAddress& layer, const P
     const HeadPlanes head(layer, kv_head);
     const PageId page = head.page_of(pages, position);
     const std::int64_t token = head.row_of(position);
-    finite &= convert_k(row_of(k, row, kv_head), key.data(), layer.key_dim);
+    finite &= convert_k(row_address(k, row, kv_head), key.data(), layer.key_dim);
     store_key_row(layer.arrangement, head.keys(page), head.key_row_bytes(), token, key.data());
-    finite &= convert_v(row_of(v, row, kv_head), head.values(page) + token * head.value_row_bytes(),
-                        layer.value_dim);
+    finite &= convert_v(row_address(v, row, kv_head),
+                        head.values(page) + token * head.value_row_bytes(), layer.value_dim);
   }
   return finite;
 }

@@ -5,17 +5,13 @@
 #include "codec/arrangement.h"
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
+#include "cpu/row_address.h"
 
 namespace pagekv::inline v0::internal {
 
 namespace {
 
 constexpr std::int64_t kTaskRows = 64;
-
-std::byte* row_of(const MutableRows& rows, std::int64_t row, std::int64_t head) {
-  return static_cast<std::byte*>(rows.data) +
-         (row * rows.token_stride + head * rows.head_stride) * size_bytes(rows.dtype);
-}
 
 void gather_token(const KernelTable& kernels, const LayerAddress& layer, const PageId* pages,
                   std::int64_t position, const MutableRows& k, const MutableRows& v,
@@ -28,8 +24,8 @@ void gather_token(const KernelTable& kernels, const LayerAddress& layer, const P
     const PageId page = head.page_of(pages, position);
     const std::int64_t token = head.row_of(position);
     load_key_row(layer.arrangement, head.keys(page), head.key_row_bytes(), token, key.data());
-    convert_k(key.data(), row_of(k, row, kv_head), layer.key_dim);
-    convert_v(head.values(page) + token * head.value_row_bytes(), row_of(v, row, kv_head),
+    convert_k(key.data(), row_address(k, row, kv_head), layer.key_dim);
+    convert_v(head.values(page) + token * head.value_row_bytes(), row_address(v, row, kv_head),
               layer.value_dim);
   }
 }
