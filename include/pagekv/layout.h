@@ -31,8 +31,9 @@ enum class PageOrder : std::uint8_t { page_major = 0, layer_major = 1 };
 
 // Where a token's elements are within a head's plane, named and versioned. Numeric ids are stable.
 //   row_major    [token][dim] for keys and values: the canonical form, also of files.
-//   key_tile16   values as row_major; keys interleaved over tiles of 16 tokens in 4-byte units:
-//                [tile][dim * size / 4][token % 16][4 bytes], so that a score needs no horizontal
+//   key_tile16   values as row_major; every plane of keys interleaved over tiles of 16 tokens in
+//                units of the plane (codes: 4 bytes; scales and biases: one of them):
+//                [tile][row bytes / unit][token % 16][unit], so that a score needs no horizontal
 //                sum. Suggested by the CPU device.
 enum class TileArrangement : std::uint8_t { row_major = 0, key_tile16 = 1 };
 
@@ -62,6 +63,7 @@ struct PlaneLayout {
   std::int64_t offset = 0;       // bytes from the layer's part of the page
   std::int64_t head_stride = 0;  // bytes from one head to the next
   std::int64_t row_bytes = 0;    // bytes of one token's vector
+  std::int64_t unit_bytes = 0;   // pieces in which an arrangement moves them
 };
 
 inline constexpr int kMaxPlanes = 3;
@@ -91,7 +93,8 @@ struct LayerStride {
 
 class PAGEKV_API CacheLayout {
  public:
-  // Errors: invalid_argument naming the layer, the value and what is legal.
+  // Settles the groups of all codecs. Errors: invalid_argument naming the layer, the value and what
+  // is legal.
   static Result<CacheLayout> make(LayoutSpec spec);
 
   std::int64_t page_tokens() const;

@@ -1,12 +1,14 @@
-// Where a token's elements are within one head's plane, for every TileArrangement: a bijection
-// between (token, dim) and bytes, in plain C++. The reference for every device.
+// Where a token's bytes are within one plane of one head, for every TileArrangement: a bijection
+// between (token, byte of its row) and bytes of the plane, in plain C++. The reference for every
+// device.
 //
-// row_major   [token][dim]
-// key_tile16  keys:   [tile][dim * element_bytes / 4][16 tokens][4 bytes]
-//             values: as row_major
+// row_major    [token][row bytes]
+// key_tile16   keys:   [tile][row bytes / unit][16 tokens][unit]
+//              values: as row_major
 //
-// A 4-byte unit holds one f32 or two neighbouring 16-bit dims of one token, so no byte is shared by
-// two tokens, and 16 tokens of the same dims lie side by side for vector lanes.
+// A unit is a piece of one token's row (Plane::unit_bytes): 4 bytes of dense elements or codes,
+// one scale, one bias. So no byte is shared by two tokens, and the same piece of 16 tokens lies
+// side by side for vector lanes. Either way a tile's rows are one piece of the plane.
 #pragma once
 
 #include <cstddef>
@@ -17,59 +19,70 @@
 
 namespace pagekv::inline v0::internal {
 
-inline constexpr std::int64_t kUnitBytes = 4;
-inline constexpr std::int64_t kUnitStride =
-    kTileTokens * kUnitBytes;  // bytes to a token's next unit
+struct PlaneShape {
+  std::int64_t row_bytes = 0;
+  std::int64_t unit_bytes = 0;
+  bool interleaved = false;  // over the tokens of a tile
+};
 
-// Index, in elements, of (token, dim) in a value plane of `dims` dims.
-constexpr std::int64_t value_index(std::int64_t dims, std::int64_t token, std::int64_t dim) {
-  return token * dims + dim;
+constexpr PlaneShape key_shape(const PlaneLayout& plane, TileArrangement arrangement) {
+  return {plane.row_bytes, plane.unit_bytes, arrangement == TileArrangement::key_tile16};
 }
 
-// Index, in elements of `element_bytes`, of (token, dim) in a key plane of `dims` dims.
-constexpr std::int64_t key_index(TileArrangement arrangement, std::int64_t element_bytes,
-                                 std::int64_t dims, std::int64_t token, std::int64_t dim) {
-  if (arrangement == TileArrangement::row_major) return value_index(dims, token, dim);
-  const std::int64_t per_unit = kUnitBytes / element_bytes;
-  const std::int64_t tile = token / kTileTokens;
-  const std::int64_t lane = token % kTileTokens;
-  const std::int64_t unit = dim / per_unit;
-  return tile * kTileTokens * dims + (unit * kTileTokens + lane) * per_unit + dim % per_unit;
+constexpr PlaneShape value_shape(const PlaneLayout& plane) {
+  return {plane.row_bytes, plane.unit_bytes, false};
 }
 
-// First byte of the token in a key plane whose rows have `row_bytes` bytes. Its following units are
-// kUnitStride apart in key_tile16, kUnitBytes in row_major.
-constexpr std::int64_t key_token_offset(TileArrangement arrangement, std::int64_t row_bytes,
-                                        std::int64_t token) {
-  if (arrangement == TileArrangement::row_major) return token * row_bytes;
-  return token / kTileTokens * kTileTokens * row_bytes + token % kTileTokens * kUnitBytes;
+// From one unit of a token to its next, and from a token to the next one of its tile.
+constexpr std::int64_t unit_stride(const PlaneShape& shape) {
+  return shape.interleaved ? kTileTokens * shape.unit_bytes : shape.unit_bytes;
+}
+constexpr std::int64_t token_stride(const PlaneShape& shape) {
+  return shape.interleaved ? shape.unit_bytes : shape.row_bytes;
 }
 
-// One token's key row, `row_bytes` long and contiguous at `row`, into the plane. Touches no byte of
-// another token.
-inline void store_key_row(TileArrangement arrangement, std::byte* plane, std::int64_t row_bytes,
-                          std::int64_t token, const std::byte* row) {
-  std::byte* to = plane + key_token_offset(arrangement, row_bytes, token);
-  if (arrangement == TileArrangement::row_major) {
-    std::memcpy(to, row, static_cast<std::size_t>(row_bytes));
-    return;
-  }
-  for (std::int64_t at = 0; at < row_bytes; at += kUnitBytes, to += kUnitStride) {
-    std::memcpy(to, row + at, kUnitBytes);
+// First byte of the tile that holds `token`, and of the token's row.
+constexpr std::int64_t tile_offset(const PlaneShape& shape, std::int64_t token) {
+  return token / kTileTokens * kTileTokens * shape.row_bytes;
+}
+constexpr std::int64_t token_offset(const PlaneShape& shape, std::int64_t token) {
+  return tile_offset(shape, token) + token % kTileTokens * token_stride(shape);
+}
+
+// Place in the plane of byte `byte` of the token's row.
+constexpr std::int64_t byte_offset(const PlaneShape& shape, std::int64_t token, std::int64_t byte) {
+  return token_offset(shape, token) + byte / shape.unit_bytes * unit_stride(shape) +
+         byte % shape.unit_bytes;
+}
+
+// The pieces of one row, from one place to another, `from_step` and `to_step` bytes apart.
+template <std::int64_t kUnit>
+inline void copy_units(const std::byte* from, std::int64_t from_step, std::byte* to,
+                       std::int64_t to_step, std::int64_t row_bytes) {
+  for (std::int64_t byte = 0; byte < row_bytes; byte += kUnit, from += from_step, to += to_step) {
+    std::memcpy(to, from, kUnit);
   }
 }
 
-// The reverse: one token's key row out of the plane. Reads no byte of another token.
-inline void load_key_row(TileArrangement arrangement, const std::byte* plane,
-                         std::int64_t row_bytes, std::int64_t token, std::byte* row) {
-  const std::byte* from = plane + key_token_offset(arrangement, row_bytes, token);
-  if (arrangement == TileArrangement::row_major) {
-    std::memcpy(row, from, static_cast<std::size_t>(row_bytes));
-    return;
+inline void copy_row(const PlaneShape& shape, const std::byte* from, std::int64_t from_step,
+                     std::byte* to, std::int64_t to_step) {
+  if (shape.unit_bytes == 4) {
+    copy_units<4>(from, from_step, to, to_step, shape.row_bytes);
+  } else {
+    copy_units<2>(from, from_step, to, to_step, shape.row_bytes);
   }
-  for (std::int64_t at = 0; at < row_bytes; at += kUnitBytes, from += kUnitStride) {
-    std::memcpy(row + at, from, kUnitBytes);
-  }
+}
+
+// One token's row, contiguous at `row`, into the plane. Touches no byte of another token.
+inline void store_row(const PlaneShape& shape, std::byte* plane, std::int64_t token,
+                      const std::byte* row) {
+  copy_row(shape, row, shape.unit_bytes, plane + token_offset(shape, token), unit_stride(shape));
+}
+
+// The reverse. Reads no byte of another token.
+inline void load_row(const PlaneShape& shape, const std::byte* plane, std::int64_t token,
+                     std::byte* row) {
+  copy_row(shape, plane + token_offset(shape, token), unit_stride(shape), row, shape.unit_bytes);
 }
 
 }  // namespace pagekv::inline v0::internal

@@ -1,9 +1,134 @@
 #include "pagekv/codec.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "codec/packing.h"
+
 namespace pagekv::inline v0 {
 
+namespace {
+
+constexpr std::array kAffineBits = {2, 3, 4, 5, 6, 8};
+constexpr std::array kCodebookBits = {1, 2, 3, 4, 5, 8};
+constexpr std::array kAffineGroups = {8, 16, 32, 64, 128};
+constexpr std::array kCodebookGroups = {32, 64, 128};
+
+std::string list(std::span<const int> numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+bool contains(std::span<const int> numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+// What is legal for one kind of grouped codec.
+struct Legal {
+  const char* kind;
+  std::span<const int> bits;
+  std::span<const int> groups;
+  bool whole_head;
+};
+
+Legal legal(CodecKind kind) {
+  if (kind == CodecKind::affine) return {"affine", kAffineBits, kAffineGroups, false};
+  return {"codebook", kCodebookBits, kCodebookGroups, true};
+}
+
+// The largest legal group up to `most` that divides dim; the whole head where there is none and it
+// is legal; -1 where nothing is.
+int largest_group(const Legal& legal, int most, std::int64_t dim) {
+  for (std::size_t i = legal.groups.size(); i-- > 0;) {
+    const int group = legal.groups[i];
+    if (group <= most && dim % group == 0) return group;
+  }
+  return legal.whole_head ? VectorCodec::kWholeHead : -1;
+}
+
+std::string legal_groups(const Legal& legal, std::int64_t dim) {
+  std::string text;
+  for (const int group : legal.groups) {
+    if (dim % group == 0) text += (text.empty() ? "" : ", ") + std::to_string(group);
+  }
+  if (legal.whole_head) text += text.empty() ? "the whole head" : " and the whole head";
+  return text;
+}
+
+}  // namespace
+
+VectorCodec VectorCodec::dense(DType dtype) {
+  return VectorCodec(CodecKind::dense, dtype);
+}
+
+VectorCodec VectorCodec::affine(int bits, Group group, DType scales) {
+  VectorCodec codec(CodecKind::affine, scales);
+  codec.bits_ = bits;
+  codec.group_ = group;
+  return codec;
+}
+
+VectorCodec VectorCodec::codebook(int bits, Group group, ScaleFit fit, DType scales) {
+  VectorCodec codec(CodecKind::codebook, scales);
+  codec.bits_ = bits;
+  codec.group_ = group;
+  codec.fit_ = fit;
+  return codec;
+}
+
+VectorCodec VectorCodec::rotated() const {
+  VectorCodec codec = *this;
+  codec.rotated_ = true;
+  return codec;
+}
+
+int VectorCodec::bits() const {
+  return kind_ == CodecKind::dense ? 8 * static_cast<int>(size_bytes(dtype_)) : bits_;
+}
+
+Result<VectorCodec> VectorCodec::resolve(std::int64_t dim) const {
+  if (dim < 8 || dim % 8 != 0) {
+    return fail(ErrorCode::invalid_argument, "a head of {0} elements; legal are multiples of 8",
+                {dim});
+  }
+  if (kind_ == CodecKind::dense) return *this;
+  const Legal rules = legal(kind_);
+  const std::string kind = rules.kind;
+  if (!contains(rules.bits, bits_)) {
+    return fail(
+        ErrorCode::invalid_argument, "{s}", {},
+        kind + " codes of " + std::to_string(bits_) + " bits; legal are " + list(rules.bits));
+  }
+  VectorCodec settled = *this;
+  if (group_.at_most) {
+    settled.group_ = exactly(largest_group(rules, group_.elements, dim));
+  }
+  const int group = settled.group_.elements;
+  const bool whole = group == kWholeHead && rules.whole_head;
+  if (whole || (contains(rules.groups, group) && dim % group == 0)) return settled;
+  return fail(ErrorCode::invalid_argument, "{s}", {},
+              kind + " groups of " + std::to_string(group_.elements) + " elements in a head of " +
+                  std::to_string(dim) + "; legal are " + legal_groups(rules, dim));
+}
+
+std::int64_t VectorCodec::group_elements(std::int64_t dim) const {
+  return group_.elements == kWholeHead ? dim : group_.elements;
+}
+
+std::int64_t VectorCodec::groups(std::int64_t dim) const {
+  return kind_ == CodecKind::dense ? 0 : dim / group_elements(dim);
+}
+
 std::vector<Plane> VectorCodec::planes(std::int64_t dim) const {
-  return {{PlaneKind::codes, dim * size_bytes(dtype_)}};
+  constexpr std::int64_t kWord = internal::kWordBytes;
+  const std::int64_t size = size_bytes(dtype_);
+  if (kind_ == CodecKind::dense) return {{PlaneKind::codes, dim * size, kWord}};
+  std::vector<Plane> planes = {{PlaneKind::codes, internal::packed_bytes(bits_, dim), kWord},
+                               {PlaneKind::scales, groups(dim) * size, size}};
+  if (kind_ == CodecKind::affine) planes.push_back({PlaneKind::biases, groups(dim) * size, size});
+  return planes;
 }
 
 std::int64_t VectorCodec::bytes_per_vector(std::int64_t dim) const {
@@ -12,22 +137,9 @@ std::int64_t VectorCodec::bytes_per_vector(std::int64_t dim) const {
   return bytes;
 }
 
-std::string VectorCodec::name() const {
-  return std::string(v0::name(dtype_));
-}
-
-Result<Format> Format::parse(std::string_view text) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    if (text == v0::name(dtype)) {
-      return Format{VectorCodec::dense(dtype), VectorCodec::dense(dtype)};
-    }
-  }
-  return fail(ErrorCode::invalid_argument, "unknown page format '{s}'; legal are f32, f16 and bf16",
-              {}, std::string(text));
-}
-
-std::string Format::name() const {
-  return k == v ? k.name() : "k=" + k.name() + ",v=" + v.name();
+double Format::bits_per_element(std::int64_t key_dim, std::int64_t value_dim) const {
+  const std::int64_t bytes = k.bytes_per_vector(key_dim) + v.bytes_per_vector(value_dim);
+  return 8.0 * static_cast<double>(bytes) / static_cast<double>(key_dim + value_dim);
 }
 
 }  // namespace pagekv::inline v0

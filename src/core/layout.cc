@@ -65,7 +65,29 @@ Status check_layer(const std::vector<LayerSpec>& layers, int index) {
   return check_donor(layers, index);
 }
 
-Status check_spec(const LayoutSpec& spec) {
+// Settles the codec of one side of a layer.
+Status resolve_codec(VectorCodec& codec, int layer, int dim, const char* side) {
+  auto settled = codec.resolve(dim);
+  if (!settled) {
+    return fail(ErrorCode::invalid_argument, "layer {0}, {s}", {layer},
+                side + settled.error().message());
+  }
+  codec = *settled;
+  return {};
+}
+
+Status resolve_formats(std::vector<LayerSpec>& layers) {
+  for (int index = 0; index < static_cast<int>(layers.size()); ++index) {
+    LayerSpec& layer = layers[static_cast<std::size_t>(index)];
+    auto ok = resolve_codec(layer.format.k, index, layer.key_dim, "keys: ");
+    if (!ok) return ok;
+    ok = resolve_codec(layer.format.v, index, layer.value_dim, "values: ");
+    if (!ok) return ok;
+  }
+  return {};
+}
+
+Status check_spec(LayoutSpec& spec) {
   const auto layers = static_cast<std::int64_t>(spec.layers.size());
   if (layers < 1 || layers > kMaxLayers) {
     return fail(ErrorCode::invalid_argument, "a layout has 1 to {1} layers, not {0}",
@@ -84,7 +106,7 @@ Status check_spec(const LayoutSpec& spec) {
   for (int index = 0; index < layers; ++index) {
     if (auto ok = check_layer(spec.layers, index); !ok) return ok;
   }
-  return {};
+  return resolve_formats(spec.layers);
 }
 
 // Lays the planes of all heads out from `offset`; returns the offset behind them.
@@ -95,6 +117,7 @@ std::int64_t place_planes(PlaneLayouts& layouts, const VectorCodec& codec, int h
     PlaneLayout& layout = layouts[count++];
     layout.offset = offset;
     layout.row_bytes = plane.bytes_per_vector;
+    layout.unit_bytes = plane.unit_bytes;
     layout.head_stride = page_tokens * plane.bytes_per_vector;
     const std::int64_t end = offset + heads * layout.head_stride;
     offset = (end + kAlignBytes - 1) / kAlignBytes * kAlignBytes;

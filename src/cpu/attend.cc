@@ -83,6 +83,8 @@ void CpuBackend::attend(const LayerAddress& layer, PlanState& plan, const Attend
       .plan = plan,
       .args = args,
       .shape = {layer.key_dim, layer.value_dim, plan.spec.query_heads / layer.kv_heads},
+      .key_side = side_shape(layer.format.k, layer.k, layer.key_dim),
+      .value_side = side_shape(layer.format.v, layer.v, layer.value_dim),
       .map = {.scale = scale,
               .softcap = plan.spec.logit_softcap,
               .round_to_bf16 = plan.spec.arithmetic == Arithmetic::fast},

@@ -30,7 +30,9 @@ class Block {
         scratch_(scratch),
         // Begins and ends of visible ranges ascend with the row.
         range_{visible(0).begin, visible(queries_ - 1).end},
-        reader_(HeadPlanes(call.layer, kv_head), sequence_.pages, range_) {}
+        reader_(call.layer, kv_head, sequence_.pages, range_),
+        key_codec_(codec_index(call.layer.format.k)),
+        value_codec_(codec_index(call.layer.format.v)) {}
 
   void run() {
     pack_block();
@@ -106,14 +108,49 @@ class Block {
   }
 
   void run_span_narrow(std::int64_t start, SpanTiles& span) {
-    reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
-    const std::size_t key_type = dtype_index(call_.layer.format.k.dtype());
-    const std::size_t value_type = dtype_index(call_.layer.format.v.dtype());
-    kernels_.score_narrow[key_type](span, shape_.key_dim, call_.layer.v[0].row_bytes,
-                                    scratch_.packed_q, queries_, scratch_.logits);
+    const std::int64_t value_row_bytes = call_.value_side.row_bytes[0];
+    if (key_codec_ < kDTypes) {
+      reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+      kernels_.score_narrow[key_codec_](span, shape_.key_dim, value_row_bytes, scratch_.packed_q,
+                                        queries_, scratch_.logits);
+    } else {
+      widen_tiles(start, span);
+      kernels_.score_narrow[dtype_index(DType::f32)](span, shape_.key_dim, value_row_bytes,
+                                                     scratch_.packed_q, queries_, scratch_.logits);
+    }
     softmax_all(start);
-    kernels_.add_values_narrow[value_type](span, shape_.value_dim, call_.layer.k[0].row_bytes,
+    std::size_t value_type = value_codec_;
+    if (value_codec_ >= kDTypes) {
+      widen_rows(span);
+      value_type = dtype_index(DType::f32);
+    }
+    kernels_.add_values_narrow[value_type](span, shape_.value_dim, call_.key_side.row_bytes[0],
                                            scratch_.logits, queries_, scratch_.span_out);
+  }
+
+  // Replaces the span's key tiles by their elements: [key_dim][16] floats are f32 keys in
+  // key_tile16 form.
+  void widen_tiles(std::int64_t start, SpanTiles& span) {
+    for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+      float* to = scratch_.keys + tile * kTileTokens * shape_.key_dim;
+      widen_tile(start, tile, span, to);
+      span.k[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(to)};
+    }
+  }
+
+  // Replaces the span's value tiles by their elements, row-major.
+  void widen_rows(SpanTiles& span) {
+    kernels_.widen_values[value_codec_](span, call_.value_side, shape_.value_dim, scratch_.panels);
+    for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+      const float* rows = scratch_.panels + tile * kTileTokens * shape_.value_dim;
+      span.v[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(rows)};
+    }
+  }
+
+  void widen_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span, float* to) {
+    const ConstPlanePointers keys =
+        reader_.stage_tile(start, tile, span, reinterpret_cast<std::byte*>(scratch_.key_tile));
+    kernels_.widen_keys[key_codec_](keys, call_.key_side, to);
   }
 
   void run_span_wide(std::int64_t start, const SpanTiles& span) {
@@ -146,7 +183,6 @@ class Block {
   }
 
   void widen_span(std::int64_t start, const SpanTiles& span) {
-    const auto widen_keys = kernels_.widen_keys[dtype_index(call_.layer.format.k.dtype())];
     const std::int64_t tile_floats = kTileTokens * shape_.key_dim;
     const std::int64_t step = kernels_.wide_tiles;
     const std::int64_t first = span.first_tile / step * step;
@@ -157,12 +193,10 @@ class Block {
         std::fill_n(to, tile_floats, 0.0f);  // scored beside its neighbour, then masked
         continue;
       }
-      const std::byte* keys =
-          reader_.stage_tile(start, tile, span, reinterpret_cast<std::byte*>(scratch_.key_tile));
-      widen_keys(keys, shape_.key_dim, to);
+      widen_tile(start, tile, span, to);
     }
-    kernels_.widen_values[dtype_index(call_.layer.format.v.dtype())](span, shape_.value_dim,
-                                                                     scratch_.panels);
+    kernels_.widen_values[value_codec_](span, call_.value_side, kernels_.panel_dims,
+                                        scratch_.panels);
   }
 
   // The chunk's state goes to its slot, or into the row's.
@@ -195,6 +229,8 @@ class Block {
   AttendScratch& scratch_;
   const TokenRange range_;
   const SpanReader reader_;
+  const std::size_t key_codec_;
+  const std::size_t value_codec_;
 };
 
 }  // namespace

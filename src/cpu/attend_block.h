@@ -19,6 +19,8 @@ struct AttendCall {
   PlanState& plan;
   const AttendArgs& args;
   HeadShape shape;
+  SideShape key_side;
+  SideShape value_side;
   LogitMap map;
 
   // The partial state of a slot and query head: value_dim values, then max, then sum.

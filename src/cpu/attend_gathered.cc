@@ -1,5 +1,7 @@
-// Plain code on purpose: nothing is shared with the direct arm but the scalar conversions, so that
-// a mistake there does not hide here. Sums are double; a row depends on nothing but itself.
+// Plain code on purpose: nothing is shared with the direct arm but the scalar conversions, and with
+// the kernels only the reference codecs, so that a mistake there does not hide here. Vectors are
+// decoded into their own domain: a rotation is undone per vector, not on the output. Sums are
+// double; a row depends on nothing but itself.
 #include "cpu/attend_gathered.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <limits>
 
 #include "codec/arrangement.h"
+#include "codec/stored_vector.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -43,6 +46,36 @@ struct Contiguous {
   float* weights = nullptr;  // [token], of the row at hand
 };
 
+using PlaneShapes = std::array<PlaneShape, kMaxPlanes>;
+
+PlaneShapes key_shapes(const LayerAddress& layer) {
+  PlaneShapes shapes;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i] = key_shape(layer.k[i], layer.arrangement);
+  }
+  return shapes;
+}
+
+PlaneShapes value_shapes(const LayerAddress& layer) {
+  PlaneShapes shapes;
+  for (std::size_t i = 0; i < shapes.size(); ++i) shapes[i] = value_shape(layer.v[i]);
+  return shapes;
+}
+
+// One vector out of its planes, byte by byte by the formula of the arrangement.
+void decode_one(const VectorCodec& codec, const PlaneLayouts& planes, const PlaneShapes& shapes,
+                const std::byte* page, std::int64_t kv_head, std::int64_t row, std::int64_t dim,
+                float* values) {
+  std::array<std::array<std::byte, kMaxHeadDim * sizeof(float)>, kMaxPlanes> bytes;
+  for (std::size_t i = 0; i < kMaxPlanes; ++i) {
+    const std::byte* plane = page + planes[i].offset + kv_head * planes[i].head_stride;
+    for (std::int64_t byte = 0; byte < planes[i].row_bytes; ++byte) {
+      bytes[i][static_cast<std::size_t>(byte)] = plane[byte_offset(shapes[i], row, byte)];
+    }
+  }
+  decode_vector(codec, {bytes[0].data(), bytes[1].data(), bytes[2].data()}, dim, values);
+}
+
 Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int64_t kv_head,
                   float* scratch) {
   Contiguous rows;
@@ -55,26 +88,15 @@ Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int
   rows.weights = rows.values + tokens * shape.value_dim;
 
   const LayerAddress& layer = call.layer;
-  const DType key_type = layer.format.k.dtype();
-  const DType value_type = layer.format.v.dtype();
   for (std::int64_t token = 0; token < tokens; ++token) {
     const std::int64_t position = rows.begin + token;
     const std::int64_t row = position % layer.page_tokens;
     const std::byte* page =
         layer.base + index(sequence.pages[position / layer.page_tokens]) * layer.page_stride;
-    const std::byte* keys = page + layer.k[0].offset + kv_head * layer.k[0].head_stride;
-    const std::byte* values = page + layer.v[0].offset + kv_head * layer.v[0].head_stride;
-    for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
-      const std::int64_t at =
-          key_index(layer.arrangement, size_bytes(key_type), shape.key_dim, row, dim);
-      rows.keys[token * shape.key_dim + dim] =
-          element_f32(key_type, keys + at * size_bytes(key_type));
-    }
-    for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
-      const std::int64_t at = value_index(shape.value_dim, row, dim);
-      rows.values[token * shape.value_dim + dim] =
-          element_f32(value_type, values + at * size_bytes(value_type));
-    }
+    decode_one(layer.format.k, layer.k, key_shapes(layer), page, kv_head, row, shape.key_dim,
+               rows.keys + token * shape.key_dim);
+    decode_one(layer.format.v, layer.v, value_shapes(layer), page, kv_head, row, shape.value_dim,
+               rows.values + token * shape.value_dim);
   }
   return rows;
 }

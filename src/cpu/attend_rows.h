@@ -8,10 +8,12 @@
 
 namespace pagekv::inline v0::internal {
 
-// key_dim floats of one query, exactly as given. `row` counts over all rows of the call.
+// key_dim floats of one query, rotated where the stored keys are. `row` counts over all rows of the
+// call.
 void load_query(const AttendCall& call, std::int64_t row, std::int64_t query_head, float* q);
 
-// Folds the head's sink into the row's state, divides, and writes the output and log-sum-exp.
+// Folds the head's sink into the row's state, divides, undoes the rotation of stored values, and
+// writes the output and log-sum-exp.
 // `out`: value_dim floats, spoiled.
 void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head,
                SoftmaxState state, float* out);

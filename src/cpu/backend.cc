@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "codec/arrangement.h"
 #include "cpu/arena.h"
 #include "cpu/head_planes.h"
 #include "cpu/targets.h"
@@ -24,13 +23,6 @@ Result<std::unique_ptr<Arena>> CpuBackend::reserve_arena(std::int64_t bytes) {
 }
 
 Status CpuBackend::supports(const CacheLayout& layout) const {
-  for (int index = 0; index < layout.layer_count(); ++index) {
-    const Format& format = layout.layer(index).spec.format;
-    if (format.k.kind() != CodecKind::dense || format.v.kind() != CodecKind::dense) {
-      return fail(ErrorCode::unsupported, "the CPU device cannot store format {s} of layer {0}",
-                  {index}, format.name());
-    }
-  }
   switch (layout.arrangement()) {
     case TileArrangement::row_major:
     case TileArrangement::key_tile16: return {};
@@ -41,22 +33,21 @@ Status CpuBackend::supports(const CacheLayout& layout) const {
 
 namespace {
 
-void copy_head_rows(const HeadPlanes& head, PageId from, PageId to, std::int64_t rows) {
-  std::memcpy(head.values(to), head.values(from),
-              static_cast<std::size_t>(rows * head.value_row_bytes()));
-  const std::byte* from_keys = head.keys(from);
-  std::byte* to_keys = head.keys(to);
-  const bool row_major = head.arrangement() == TileArrangement::row_major;
-  const std::int64_t whole_rows = row_major ? rows : rows / kTileTokens * kTileTokens;
-  const std::int64_t row_bytes = head.key_row_bytes();
-  std::memcpy(to_keys, from_keys, static_cast<std::size_t>(whole_rows * row_bytes));
-  // Of the last tile only the rows below `rows`, unit by unit: another thread may be writing the
-  // units of later rows.
-  const std::int64_t tail = rows - whole_rows;
-  const std::int64_t units = tail > 0 ? row_bytes / kUnitBytes : 0;
-  for (std::int64_t unit = 0; unit < units; ++unit) {
-    const std::int64_t at = whole_rows * row_bytes + unit * kUnitStride;
-    std::memcpy(to_keys + at, from_keys + at, static_cast<std::size_t>(tail * kUnitBytes));
+void copy_side(const HeadSide& side, PageId from_page, PageId to_page, std::int64_t rows) {
+  for (int i = 0; i < side.planes(); ++i) {
+    const PlaneShape& shape = side.shape(i);
+    const std::byte* from = side.plane(i, from_page);
+    std::byte* to = side.plane(i, to_page);
+    const std::int64_t whole_rows = shape.interleaved ? rows / kTileTokens * kTileTokens : rows;
+    std::memcpy(to, from, static_cast<std::size_t>(whole_rows * shape.row_bytes));
+    // Of the last tile only the rows below `rows`, unit by unit: another thread may be writing the
+    // units of later rows.
+    const std::int64_t tail = rows - whole_rows;
+    const std::int64_t units = tail > 0 ? shape.row_bytes / shape.unit_bytes : 0;
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      const std::int64_t at = tile_offset(shape, whole_rows) + unit * unit_stride(shape);
+      std::memcpy(to + at, from + at, static_cast<std::size_t>(tail * shape.unit_bytes));
+    }
   }
 }
 
@@ -65,7 +56,8 @@ void copy_head_rows(const HeadPlanes& head, PageId from, PageId to, std::int64_t
 void CpuBackend::copy_rows(const LayerAddress& layer, PageId from, PageId to, std::int64_t rows,
                            Stream) {
   for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
-    copy_head_rows(HeadPlanes(layer, kv_head), from, to, rows);
+    copy_side(head_keys(layer, kv_head), from, to, rows);
+    copy_side(head_values(layer, kv_head), from, to, rows);
   }
 }
 

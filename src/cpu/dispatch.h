@@ -28,5 +28,6 @@ void bind_convert(KernelTable& table);
 void bind_score(KernelTable& table);
 void bind_values(KernelTable& table);
 void bind_softmax(KernelTable& table);
+void bind_widen(KernelTable& table);
 
 }  // namespace pagekv::inline v0::internal

@@ -1,10 +1,10 @@
-// Encode: rows of a step into pages, rounded to the storage type.
+// Encode: rows of a step into pages, each vector by its codec.
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <limits>
 
-#include "codec/arrangement.h"
+#include "codec/stored_vector.h"
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
 #include "cpu/row_address.h"
@@ -17,24 +17,48 @@ namespace {
 constexpr std::int64_t kTaskRows = 32;
 constexpr std::int64_t kInlineBytes = 64 * 1024;
 
-// Stores token `token` of a span, whose rows are row `row` of k and v. Returns whether all values
-// are finite in the storage type.
+// One head's vector into the planes at `to`. Returns whether all of it can be stored.
+bool encode_side(const KernelTable& kernels, const VectorCodec& codec, const HeadSide& side,
+                 const PlanePointers& to, DType type, const std::byte* vector, std::int64_t dim) {
+  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
+  const bool as_given = codec.kind() == CodecKind::dense && !codec.is_rotated();
+  alignas(64) std::array<Bytes, kMaxPlanes> rows;
+  bool stored = false;
+  if (as_given && !side.interleaved()) {
+    return kernels.convert[dtype_index(type)][dtype_index(codec.dtype())](vector, to[0], dim);
+  }
+  if (as_given) {
+    stored =
+        kernels.convert[dtype_index(type)][dtype_index(codec.dtype())](vector, rows[0].data(), dim);
+  } else {
+    alignas(64) std::array<float, kMaxHeadDim> values;
+    kernels.convert[dtype_index(type)][dtype_index(DType::f32)](vector, values.data(), dim);
+    stored =
+        encode_vector(codec, values.data(), dim, {rows[0].data(), rows[1].data(), rows[2].data()});
+    if (!stored) return false;
+  }
+  for (int i = 0; i < side.planes(); ++i) {
+    const PlaneShape& shape = side.shape(i);
+    const auto at = static_cast<std::size_t>(i);
+    copy_row(shape, rows[at].data(), shape.unit_bytes, to[at], unit_stride(shape));
+  }
+  return stored;
+}
+
+// Stores the token at `position`, whose rows are row `row` of k and v. Returns whether all of it
+// can be stored.
 bool encode_token(const KernelTable& kernels, const LayerAddress& layer, const PageId* pages,
                   std::int64_t position, const Rows& k, const Rows& v, std::int64_t row) {
-  auto* convert_k = kernels.convert[dtype_index(k.dtype)][dtype_index(layer.format.k.dtype())];
-  auto* convert_v = kernels.convert[dtype_index(v.dtype)][dtype_index(layer.format.v.dtype())];
-  alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> key;
-  bool finite = true;
+  bool stored = true;
   for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
-    const HeadPlanes head(layer, kv_head);
-    const PageId page = head.page_of(pages, position);
-    const std::int64_t token = head.row_of(position);
-    finite &= convert_k(row_address(k, row, kv_head), key.data(), layer.key_dim);
-    store_key_row(layer.arrangement, head.keys(page), head.key_row_bytes(), token, key.data());
-    finite &= convert_v(row_address(v, row, kv_head),
-                        head.values(page) + token * head.value_row_bytes(), layer.value_dim);
+    const HeadSide keys = head_keys(layer, kv_head);
+    const HeadSide values = head_values(layer, kv_head);
+    stored &= encode_side(kernels, layer.format.k, keys, keys.row(pages, position), k.dtype,
+                          row_address(k, row, kv_head), layer.key_dim);
+    stored &= encode_side(kernels, layer.format.v, values, values.row(pages, position), v.dtype,
+                          row_address(v, row, kv_head), layer.value_dim);
   }
-  return finite;
+  return stored;
 }
 
 void keep_first(std::int64_t& first, std::int64_t token) {
@@ -69,9 +93,9 @@ void CpuBackend::encode(const LayerAddress& layer, std::span<WriteSpan> spans, R
     WriteSpan& span = spans[which];
     const std::int64_t end = std::min((task + 1) * kTaskRows, span.tokens);
     for (std::int64_t token = task * kTaskRows; token < end; ++token) {
-      const bool finite =
+      const bool stored =
           encode_token(*kernels_, layer, span.pages, span.position + token, k, v, row + token);
-      if (!finite) keep_first(span.bad_token, token);
+      if (!stored) keep_first(span.bad_token, token);
     }
   };
   const std::int64_t row_bytes = layer.kv_heads * (layer.k[0].row_bytes + layer.v[0].row_bytes);

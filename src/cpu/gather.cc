@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <array>
 
-#include "codec/arrangement.h"
+#include "codec/limits.h"
+#include "codec/stored_vector.h"
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
 #include "cpu/row_address.h"
@@ -13,20 +14,41 @@ namespace {
 
 constexpr std::int64_t kTaskRows = 64;
 
+// One head's vector out of the planes at `from`. What is not dense saturates at the largest finite
+// value of the type it is gathered in.
+void gather_side(const KernelTable& kernels, const VectorCodec& codec, const HeadSide& side,
+                 const PlanePointers& from, DType type, std::byte* vector, std::int64_t dim) {
+  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
+  alignas(64) std::array<Bytes, kMaxPlanes> rows;
+  for (int i = 0; i < side.planes(); ++i) {
+    const PlaneShape& shape = side.shape(i);
+    const auto at = static_cast<std::size_t>(i);
+    copy_row(shape, from[at], unit_stride(shape), rows[at].data(), shape.unit_bytes);
+  }
+  if (codec.kind() == CodecKind::dense && !codec.is_rotated()) {
+    kernels.convert[dtype_index(codec.dtype())][dtype_index(type)](rows[0].data(), vector, dim);
+    return;
+  }
+  alignas(64) std::array<float, kMaxHeadDim> values;
+  decode_vector(codec, {rows[0].data(), rows[1].data(), rows[2].data()}, dim, values.data());
+  const float largest = largest_finite(type);
+  for (std::int64_t i = 0; i < dim; ++i) {
+    float& value = values[static_cast<std::size_t>(i)];
+    value = std::clamp(value, -largest, largest);
+  }
+  kernels.convert[dtype_index(DType::f32)][dtype_index(type)](values.data(), vector, dim);
+}
+
 void gather_token(const KernelTable& kernels, const LayerAddress& layer, const PageId* pages,
                   std::int64_t position, const MutableRows& k, const MutableRows& v,
                   std::int64_t row) {
-  auto* convert_k = kernels.convert[dtype_index(layer.format.k.dtype())][dtype_index(k.dtype)];
-  auto* convert_v = kernels.convert[dtype_index(layer.format.v.dtype())][dtype_index(v.dtype)];
-  alignas(64) std::array<std::byte, kMaxHeadDim * sizeof(float)> key;
   for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
-    const HeadPlanes head(layer, kv_head);
-    const PageId page = head.page_of(pages, position);
-    const std::int64_t token = head.row_of(position);
-    load_key_row(layer.arrangement, head.keys(page), head.key_row_bytes(), token, key.data());
-    convert_k(key.data(), row_address(k, row, kv_head), layer.key_dim);
-    convert_v(head.values(page) + token * head.value_row_bytes(), row_address(v, row, kv_head),
-              layer.value_dim);
+    const HeadSide keys = head_keys(layer, kv_head);
+    const HeadSide values = head_values(layer, kv_head);
+    gather_side(kernels, layer.format.k, keys, keys.row(pages, position), k.dtype,
+                row_address(k, row, kv_head), layer.key_dim);
+    gather_side(kernels, layer.format.v, values, values.row(pages, position), v.dtype,
+                row_address(v, row, kv_head), layer.value_dim);
   }
 }
 

@@ -1,59 +1,78 @@
 // The bytes of one KV head of one layer: from a page and a token in it to addresses.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/arrangement.h"
 #include "core/backend.h"
 #include "core/ids.h"
 
 namespace pagekv::inline v0::internal {
 
-class HeadPlanes {
+// One pointer per plane of a codec, null where it has no such plane.
+using PlanePointers = std::array<std::byte*, kMaxPlanes>;
+using ConstPlanePointers = std::array<const std::byte*, kMaxPlanes>;
+
+// The planes of a head's keys, or of its values.
+class HeadSide {
  public:
-  HeadPlanes(const LayerAddress& layer, std::int64_t kv_head)
-      : keys_(layer.base + layer.k[0].offset + kv_head * layer.k[0].head_stride),
-        values_(layer.base + layer.v[0].offset + kv_head * layer.v[0].head_stride),
-        page_stride_(layer.page_stride),
-        page_tokens_(layer.page_tokens),
-        key_row_bytes_(layer.k[0].row_bytes),
-        value_row_bytes_(layer.v[0].row_bytes),
-        arrangement_(layer.arrangement) {}
-
-  // Plane of `page`: page_tokens rows in the layer's arrangement.
-  std::byte* keys(PageId page) const { return keys_ + index(page) * page_stride_; }
-  std::byte* values(PageId page) const { return values_ + index(page) * page_stride_; }
-
-  // First byte of the tile that holds `position`. Every arrangement keeps the rows of a tile in one
-  // piece, at the same place.
-  std::byte* key_tile(const PageId* pages, std::int64_t position) const {
-    return keys(page_of(pages, position)) + tile_row(position) * key_row_bytes_;
-  }
-  std::byte* value_tile(const PageId* pages, std::int64_t position) const {
-    return values(page_of(pages, position)) + tile_row(position) * value_row_bytes_;
+  HeadSide(const LayerAddress& layer, const PlaneLayouts& planes, std::int64_t kv_head,
+           bool interleaved)
+      : page_stride_(layer.page_stride), page_tokens_(layer.page_tokens) {
+    for (const PlaneLayout& plane : planes) {
+      if (plane.row_bytes == 0) break;
+      const auto at = static_cast<std::size_t>(count_++);
+      base_[at] = layer.base + plane.offset + kv_head * plane.head_stride;
+      shape_[at] = {plane.row_bytes, plane.unit_bytes, interleaved};
+    }
   }
 
-  PageId page_of(const PageId* pages, std::int64_t position) const {
-    return pages[position / page_tokens_];
-  }
-  std::int64_t row_of(std::int64_t position) const { return position % page_tokens_; }
+  int planes() const { return count_; }
+  const PlaneShape& shape(int plane) const { return shape_[static_cast<std::size_t>(plane)]; }
+  bool interleaved() const { return shape_[0].interleaved; }
 
-  std::int64_t key_row_bytes() const { return key_row_bytes_; }
-  std::int64_t value_row_bytes() const { return value_row_bytes_; }
-  TileArrangement arrangement() const { return arrangement_; }
+  std::byte* plane(int plane, PageId page) const {
+    return base_[static_cast<std::size_t>(plane)] + index(page) * page_stride_;
+  }
+  // First bytes of the tile that holds `position`: one piece in every arrangement.
+  ConstPlanePointers tile(const PageId* pages, std::int64_t position) const {
+    return pointers<ConstPlanePointers>(
+        pages, position,
+        [&](const PlaneShape& shape, std::int64_t row) { return tile_offset(shape, row); });
+  }
+  // First bytes of the token's row.
+  PlanePointers row(const PageId* pages, std::int64_t position) const {
+    return pointers<PlanePointers>(pages, position, [&](const PlaneShape& shape, std::int64_t row) {
+      return token_offset(shape, row);
+    });
+  }
 
  private:
-  std::int64_t tile_row(std::int64_t position) const {
-    return position % page_tokens_ / kTileTokens * kTileTokens;
+  template <typename Pointers, typename Offset>
+  Pointers pointers(const PageId* pages, std::int64_t position, Offset offset) const {
+    const PageId page = pages[position / page_tokens_];
+    Pointers found{};
+    for (int i = 0; i < count_; ++i) {
+      found[static_cast<std::size_t>(i)] =
+          plane(i, page) + offset(shape(i), position % page_tokens_);
+    }
+    return found;
   }
 
-  std::byte* keys_;
-  std::byte* values_;
+  int count_ = 0;
+  std::array<std::byte*, kMaxPlanes> base_{};
+  std::array<PlaneShape, kMaxPlanes> shape_{};
   std::int64_t page_stride_;
   std::int64_t page_tokens_;
-  std::int64_t key_row_bytes_;
-  std::int64_t value_row_bytes_;
-  TileArrangement arrangement_;
 };
+
+inline HeadSide head_keys(const LayerAddress& layer, std::int64_t kv_head) {
+  return {layer, layer.k, kv_head, layer.arrangement == TileArrangement::key_tile16};
+}
+inline HeadSide head_values(const LayerAddress& layer, std::int64_t kv_head) {
+  return {layer, layer.v, kv_head, false};
+}
 
 }  // namespace pagekv::inline v0::internal

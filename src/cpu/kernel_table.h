@@ -11,6 +11,8 @@
 
 #include "core/softmax_state.h"
 #include "cpu/constants.h"
+#include "cpu/head_planes.h"
+#include "pagekv/codec.h"
 #include "pagekv/dtype.h"
 
 namespace pagekv::inline v0::internal {
@@ -20,6 +22,25 @@ constexpr std::size_t dtype_index(DType type) {
   return static_cast<std::size_t>(type);
 }
 
+// Kernels are made per codec kind and width; groups and types of scales are arguments.
+inline constexpr std::array kAffineWidths = {2, 3, 4, 5, 6, 8};
+inline constexpr std::array kCodebookWidths = {1, 2, 3, 4, 5, 8};
+inline constexpr std::size_t kFirstAffine = kDTypes;
+inline constexpr std::size_t kFirstCodebook = kFirstAffine + kAffineWidths.size();
+inline constexpr std::size_t kCodecs = kFirstCodebook + kCodebookWidths.size();
+
+// REQUIRES: a codec that VectorCodec::resolve() accepts.
+std::size_t codec_index(const VectorCodec& codec);
+
+// One side of a head as it is stored.
+struct SideShape {
+  std::int64_t dim = 0;
+  std::int64_t group = 0;      // elements that share a scale
+  DType scales = DType::bf16;  // of scales and biases
+  std::array<std::int64_t, kMaxPlanes> row_bytes{};
+};
+SideShape side_shape(const VectorCodec& codec, const PlaneLayouts& planes, std::int64_t dim);
+
 // What may be read of one span of one KV head: tokens [begin, end) counted from the span's start,
 // which tiles [first_tile, end_tile) hold.
 struct SpanTiles {
@@ -27,9 +48,9 @@ struct SpanTiles {
   std::int64_t end = 0;
   std::int64_t first_tile = 0;
   std::int64_t end_tile = 0;
-  std::array<const std::byte*, kSpanTiles> k{};  // in key_tile16 form, all 16 tokens readable
-  std::array<const std::byte*, kSpanTiles> v{};  // row 0 of the tile, row-major
-  // Keys of the span that will be read next, or null: worth prefetching.
+  std::array<ConstPlanePointers, kSpanTiles> k{};  // in key_tile16 form, all 16 tokens readable
+  std::array<ConstPlanePointers, kSpanTiles> v{};  // row 0 of the tile, row-major
+  // Codes of keys of the span that will be read next, or null: worth prefetching.
   std::array<const std::byte*, kSpanTiles> next_k{};
 };
 
@@ -48,7 +69,7 @@ struct KernelTable {
   using Convert = bool(const void* from, void* to, std::int64_t count);
   std::array<std::array<Convert*, kDTypes>, kDTypes> convert{};
 
-  // ---- Few queries: straight from the pages.
+  // ---- Few queries: dense elements straight from the pages, others widened like below.
 
   // logits[query][token] = dot(q, k) for all tokens of the span's tiles. Queries come packed:
   // [block][key_dim][narrow_queries]. [key type]
@@ -66,13 +87,14 @@ struct KernelTable {
 
   // ---- Many queries: the span is widened to f32 once.
 
-  // A key tile to [key_dim][16] floats. [key type]
-  using WidenKeys = void(const std::byte* tile, std::int64_t key_dim, float* out);
-  std::array<WidenKeys*, kDTypes> widen_keys{};
-  // The span's value rows to [panel][token][panel width] floats, panels of panel_dims dims (the
-  // last may be narrower). [value type]
-  using WidenValues = void(const SpanTiles& span, std::int64_t value_dim, float* panels);
-  std::array<WidenValues*, kDTypes> widen_values{};
+  // A key tile in key_tile16 form to [key_dim][16] floats: the stored elements. [key codec]
+  using WidenKeys = void(const ConstPlanePointers& tile, const SideShape& shape, float* out);
+  std::array<WidenKeys*, kCodecs> widen_keys{};
+  // The span's value rows to [panel][token][panel width] floats, panels of `panel_dims` dims (the
+  // last may be narrower). [value codec]
+  using WidenValues = void(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
+                           float* panels);
+  std::array<WidenValues*, kCodecs> widen_values{};
 
   // logits[query][token] for wide_queries queries and the wide_tiles tiles at `tiles`
   // ([tile][key_dim][16]); logits points at the first of these tokens.

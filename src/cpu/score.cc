@@ -76,8 +76,8 @@ void score_narrow(const SpanTiles& span, std::int64_t key_dim, std::int64_t valu
     // A value tile that ends inside the readable range only partly is still within its page.
     std::int64_t ahead_lines = value_lines;
     for (std::int64_t first = 0; first < queries; first += kNarrowQueries) {
-      pick_score_tile<kType>(queries - first)(span.k[at], key_dim, packed_q + first * key_dim,
-                                              span.v[at], ahead_lines,
+      pick_score_tile<kType>(queries - first)(span.k[at][0], key_dim, packed_q + first * key_dim,
+                                              span.v[at][0], ahead_lines,
                                               logits + first * kSpanTokens + tile * kTileTokens);
       ahead_lines = 0;
     }
@@ -85,9 +85,10 @@ void score_narrow(const SpanTiles& span, std::int64_t key_dim, std::int64_t valu
 }
 
 template <DType kType>
-void widen_keys(const std::byte* tile, std::int64_t key_dim, float* out) {
+void widen_keys(const ConstPlanePointers& planes, const SideShape& shape, float* out) {
   const FloatTag d;
-  for (std::int64_t pair = 0; pair < key_dim / 2; ++pair) {
+  const std::byte* tile = planes[0];
+  for (std::int64_t pair = 0; pair < shape.dim / 2; ++pair) {
     float* dims = out + 2 * pair * kTileTokens;
     for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
       const DimPair k = load_key_pair<kType>(tile, pair, lane);
@@ -145,7 +146,9 @@ void export_score(KernelTable& table) {
   table.score_narrow = {score_narrow<DType::f32>, score_narrow<DType::f16>,
                         score_narrow<DType::bf16>};
   table.narrow_queries = kNarrowQueries;
-  table.widen_keys = {widen_keys<DType::f32>, widen_keys<DType::f16>, widen_keys<DType::bf16>};
+  table.widen_keys[dtype_index(DType::f32)] = widen_keys<DType::f32>;
+  table.widen_keys[dtype_index(DType::f16)] = widen_keys<DType::f16>;
+  table.widen_keys[dtype_index(DType::bf16)] = widen_keys<DType::bf16>;
   table.score_wide = score_wide;
   table.wide_queries = kWideBlock;
   table.wide_tiles = kWideTokens / kTileTokens;

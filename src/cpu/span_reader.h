@@ -18,23 +18,27 @@ namespace pagekv::inline v0::internal {
 class SpanReader {
  public:
   // `range`: the tokens that the block's rows see, all of them stored.
-  SpanReader(const HeadPlanes& head, const PageId* pages, TokenRange range)
-      : head_(head), pages_(pages), range_(range) {}
+  SpanReader(const LayerAddress& layer, std::int64_t kv_head, const PageId* pages, TokenRange range)
+      : keys_(head_keys(layer, kv_head)),
+        values_(head_values(layer, kv_head)),
+        pages_(pages),
+        range_(range) {}
 
   // Finds the tiles of the span at position `start`. False: nothing of it is readable. Key pointers
   // of tiles to be staged are those of the page.
   bool locate(std::int64_t start, SpanTiles& span) const;
 
   // Tile `tile` of the span in key_tile16 form: in the page, or copied to `room`, which has space
-  // for one tile.
-  const std::byte* stage_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span,
-                              std::byte* room) const;
+  // for the planes of one tile.
+  ConstPlanePointers stage_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span,
+                                std::byte* room) const;
 
   // Replaces key pointers by staged copies where needed. `room`: space for kSpanTiles tiles.
   void stage(std::int64_t start, SpanTiles& span, std::byte* room) const;
 
  private:
-  HeadPlanes head_;
+  HeadSide keys_;
+  HeadSide values_;
   const PageId* pages_;
   TokenRange range_;
 };

@@ -20,6 +20,7 @@ std::vector<KernelTable> make_kernel_tables() {
     bind_score(table);
     bind_values(table);
     bind_softmax(table);
+    bind_widen(table);
     tables.push_back(table);
   }
   return tables;

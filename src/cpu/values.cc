@@ -125,7 +125,7 @@ void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, std::int64
     const std::int64_t start = tile * kTileTokens;
     for (std::int64_t first = 0; first < queries; first += kNarrowBlock) {
       const ValueRows rows{
-          .data = span.v[at],
+          .data = span.v[at][0],
           .stride = value_dim,
           .begin = std::max<std::int64_t>(span.begin - start, 0),
           .end = std::min(span.end - start, kTileTokens),
@@ -140,14 +140,15 @@ void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, std::int64
 }
 
 template <DType kType>
-void widen_values(const SpanTiles& span, std::int64_t value_dim, float* panels) {
+void widen_values(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
+                  float* panels) {
   const TailTag d;
   constexpr std::int64_t kWidth = static_cast<std::int64_t>(hn::MaxLanes(TailTag()));
-  for (std::int64_t first = 0; first < value_dim; first += kPanelDims) {
-    const std::int64_t width = std::min(kPanelDims, value_dim - first);
+  for (std::int64_t first = 0; first < shape.dim; first += panel_dims) {
+    const std::int64_t width = std::min(panel_dims, shape.dim - first);
     for (std::int64_t t = span.begin; t < span.end; ++t) {
-      const std::byte* tile = span.v[static_cast<std::size_t>(t / kTileTokens)];
-      const std::int64_t row = t % kTileTokens * value_dim + first;
+      const std::byte* tile = span.v[static_cast<std::size_t>(t / kTileTokens)][0];
+      const std::int64_t row = t % kTileTokens * shape.dim + first;
       float* to = panels + first * kSpanTokens + t * width;
       for (std::int64_t dim = 0; dim < width; dim += kWidth) {
         hn::StoreU(load_f32<kType>(d, tile, row + dim), d, to + dim);
@@ -171,8 +172,9 @@ void add_values_wide(const float* panel, std::int64_t width, std::int64_t begin,
 void export_values(KernelTable& table) {
   table.add_values_narrow = {add_values_narrow<DType::f32>, add_values_narrow<DType::f16>,
                              add_values_narrow<DType::bf16>};
-  table.widen_values = {widen_values<DType::f32>, widen_values<DType::f16>,
-                        widen_values<DType::bf16>};
+  table.widen_values[dtype_index(DType::f32)] = widen_values<DType::f32>;
+  table.widen_values[dtype_index(DType::f16)] = widen_values<DType::f16>;
+  table.widen_values[dtype_index(DType::bf16)] = widen_values<DType::bf16>;
   table.add_values_wide = add_values_wide;
   table.wide_values = kWideValues;
   table.panel_dims = kPanelDims;

@@ -34,17 +34,16 @@ void expect_stored(const PagedCache& cache, std::int64_t position, const Tensor&
     for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
       const std::byte* keys = base + address.k[0].offset + head * address.k[0].head_stride;
       const std::byte* values = base + address.v[0].offset + head * address.v[0].head_stride;
+      const auto key_plane = internal::key_shape(address.k[0], shape.arrangement);
       for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
-        const std::int64_t at = internal::key_index(shape.arrangement, size_bytes(shape.key_type),
-                                                    shape.key_dim, token % shape.page_tokens, dim);
-        expect_element(shape.key_type, keys + at * size_bytes(shape.key_type),
-                       k.at(row, head, dim));
+        const std::int64_t at = internal::byte_offset(key_plane, token % shape.page_tokens,
+                                                      dim * size_bytes(shape.key_type));
+        expect_element(shape.key_type, keys + at, k.at(row, head, dim));
       }
       for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
         const std::int64_t at =
-            internal::value_index(shape.value_dim, token % shape.page_tokens, dim);
-        expect_element(shape.value_type, values + at * size_bytes(shape.value_type),
-                       v.at(row, head, dim));
+            (token % shape.page_tokens * shape.value_dim + dim) * size_bytes(shape.value_type);
+        expect_element(shape.value_type, values + at, v.at(row, head, dim));
       }
     }
   }
