@@ -192,7 +192,7 @@ Result<Format> Format::parse(std::string_view text) {
     }
     return *preset;
   }
-  if (text.starts_with("k") || text.find(':') != std::string_view::npos) {
+  if (text.starts_with("k") || text.starts_with("v=") || text.find(':') != std::string_view::npos) {
     return read_long_form(text);
   }
   return unknown_format(text);
