@@ -121,9 +121,37 @@ Result<ModelOutline> outline_model(const std::string& path) {
   return with_file(path, outline_gguf, outline_llama2c);
 }
 
+Result<std::vector<LayerSpec>> with_formats(std::vector<LayerSpec> layers, const Format& base,
+                                            std::string_view overrides) {
+  const int count = static_cast<int>(layers.size());
+  const auto formats = parse_layer_formats(base, overrides, count);
+  if (!formats) return tl::unexpected<Error>(formats.error());
+  // A layer that is not named follows any base, also one of two that are not equal.
+  const Format f32 = {VectorCodec::dense(DType::f32), VectorCodec::dense(DType::f32)};
+  const auto others = parse_layer_formats(base == f32 ? Format() : f32, overrides, count);
+  if (!others) return tl::unexpected<Error>(others.error());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].format = (*formats)[i];
+    if (layers[i].donor < 0) continue;
+    const Format& stored = layers[static_cast<std::size_t>(layers[i].donor)].format;
+    const bool named = (*formats)[i] == (*others)[i];
+    if (named && layers[i].format != stored) {
+      return fail(ErrorCode::invalid_argument,
+                  "layer {0} reads the pages of layer {1}, which are {s}; it has no format of its "
+                  "own",
+                  {static_cast<std::int64_t>(i), layers[i].donor}, stored.name());
+    }
+    layers[i].format = stored;
+  }
+  return layers;
+}
+
 Result<Store> make_model_store(const Model& model, const Device& device,
                                const StoreSettings& settings) {
-  Result<CacheLayout> layout = CacheLayout::make({.layers = model.cache_layers(settings.format),
+  Result<std::vector<LayerSpec>> layers =
+      with_formats(model.cache_layers(settings.format), settings.format, settings.layer_formats);
+  if (!layers) return tl::unexpected<Error>(layers.error());
+  Result<CacheLayout> layout = CacheLayout::make({.layers = std::move(*layers),
                                                   .page_tokens = settings.page_tokens,
                                                   .arrangement = device.suggested_arrangement()});
   if (!layout) return tl::unexpected<Error>(layout.error());

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "engine/chat.h"
 #include "engine/model.h"
@@ -33,8 +35,16 @@ Result<OpenModel> open_model(const std::string& path, const OpenOptions& options
 // The same without loading weights. Errors: as open_model().
 Result<ModelOutline> outline_model(const std::string& path);
 
+// The layers with these formats: `base`, but for those that `overrides` names, as
+// parse_layer_formats() reads it. A layer that reads a donor's pages has its donor's format.
+// Errors: those of parse_layer_formats(), invalid_argument (overrides that give such a layer
+// another format than its donor's).
+Result<std::vector<LayerSpec>> with_formats(std::vector<LayerSpec> layers, const Format& base,
+                                            std::string_view overrides);
+
 struct StoreSettings {
   Format format = {};
+  std::string layer_formats = {};  // overrides, as with_formats() takes them
   std::int64_t page_tokens = kDefaultPageTokens;
   // Of all pages; empty: 1 GiB, or what one sequence needs where that is more.
   std::optional<std::int64_t> cap_bytes = {};
@@ -42,7 +52,7 @@ struct StoreSettings {
 };
 
 // A store with the model's layers, arranged as the device likes. Errors: invalid_argument (more
-// context than the model has), and those of CacheLayout::make() and Store::make().
+// context than the model has), and those of with_formats(), CacheLayout::make() and Store::make().
 Result<Store> make_model_store(const Model& model, const Device& device,
                                const StoreSettings& settings);
 
