@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 namespace engine = pagekv::engine;
 
-constexpr const char* kFormats[] = {"f32", "f16", "bf16"};
+constexpr const char* kFormats[] = {"f32", "f16", "bf16", "kv8", "kv4", "k8v4"};
 
 // The word in brackets of "always [madvise] never".
 std::string huge_page_mode() {

@@ -3,37 +3,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <sstream>
 #include <utility>
 
 #include "tools/console.h"
+#include "tools/model_options.h"
 #include "tools/session.h"
+#include "tools/text_file.h"
 
 namespace pagekv_tool {
 namespace {
-
-pagekv::Result<std::string> read_text(const std::string& path) {
-  std::FILE* file = path == "-" ? stdin : std::fopen(path.c_str(), "rb");
-  std::string text;
-  bool complete = file != nullptr;
-  char buffer[4096];
-  while (complete) {
-    const std::size_t count = std::fread(buffer, 1, sizeof buffer, file);
-    text.append(buffer, count);
-    complete = std::ferror(file) == 0;  // a folder opens, and fails at the first byte
-    if (count < sizeof buffer) break;
-  }
-  const int reason = errno;
-  if (file != nullptr && file != stdin) std::fclose(file);
-  if (complete) return text;
-  return pagekv::fail(pagekv::ErrorCode::io_error, "cannot read the prompt file {s}", {reason},
-                      path + ": " + std::strerror(reason));
-}
 
 pagekv::Result<std::vector<std::string>> collect_prompts(const RunOptions& options) {
   std::vector<std::string> prompts = options.prompts;
@@ -103,6 +85,9 @@ int run(const RunOptions& options) {
   }
   if (prompts->empty() && !none_given) {
     return report_error("nothing to continue: every line of the files is empty");
+  }
+  if (const int code = check_layer_formats(options.model, {options.format}); code != kExitOk) {
+    return code;
   }
   const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);
   if (!session) return report_error(session.error().message());

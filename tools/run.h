@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "engine/sampler.h"
+#include "tools/model_options.h"
 
 namespace pagekv_tool {
 
 struct RunOptions {
-  std::string model;
-  std::string tokenizer;
+  ModelOptions model;
   std::vector<std::string> prompts;
   std::vector<std::string> prompt_files;
   bool lines = false;
@@ -21,13 +21,9 @@ struct RunOptions {
   bool json = false;
   std::int64_t max_tokens = 128;
   std::int64_t context_tokens = 0;  // 0: the model's
-  int threads = 1;
   int parallel = 16;
   pagekv::engine::SamplerOptions sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.95};
   std::string format = "bf16";
-  std::string weights = "auto";
-  std::string arithmetic = "exact";
-  std::int64_t page_tokens = 0;                // 0: the default
   std::optional<std::int64_t> cap_bytes = {};  // empty: chosen from the model
 };
 

@@ -1,37 +1,17 @@
 // The options of `pagekv run`, their limits and their help.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstdlib>
 #include <limits>
 #include <string>
-#include <thread>
 
-#include "pagekv/layout.h"
-#include "tools/console.h"
+#include "tools/model_options.h"
 #include "tools/run.h"
 
 namespace pagekv_tool {
 namespace {
 
-constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 // Unsigned, because CLI11 takes what does not fit an int64_t for the largest one.
 constexpr std::uint64_t kMaxCap = std::numeric_limits<std::int64_t>::max();
-constexpr int kMaxThreads = 1024;
 constexpr int kMaxParallel = 4096;
-
-const CLI::Validator& page_validator() {
-  static const CLI::Validator validator(
-      [](std::string& text) -> std::string {
-        char* end = nullptr;
-        const long long tokens = std::strtoll(text.c_str(), &end, 10);
-        if (!text.empty() && *end == '\0' && tokens > 0 && tokens % pagekv::kTileTokens == 0) {
-          return {};
-        }
-        return "a page has a positive multiple of 16 tokens, not " + text;
-      },
-      "TOKENS");
-  return validator;
-}
 
 void add_text_options(CLI::App& app, RunOptions& options) {
   app.add_option("-p,--prompt", options.prompts,
@@ -65,51 +45,35 @@ void add_text_options(CLI::App& app, RunOptions& options) {
                "One JSON object per prompt and line, then one with the figures; nothing streams");
 }
 
-void add_cache_options(CLI::App& app, RunOptions& options) {
+void add_batch_options(CLI::App& app, RunOptions& options) {
   app.add_option("-c,--context", options.context_tokens,
                  "Longest sequence in tokens (default: the model's context)")
       ->check(CLI::Range(std::int64_t{1}, kMaxTokens));
-  app.add_option("-t,--threads", options.threads, "Threads (default: one per processor)")
-      ->check(CLI::Range(1, kMaxThreads));
   app.add_option("--parallel", options.parallel, "Prompts that are computed together, at most")
       ->check(CLI::Range(1, kMaxParallel))
       ->capture_default_str();
-  app.add_option("--kv", options.format, "Format of stored keys and values")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
-      ->capture_default_str();
-  app.add_option("--page", options.page_tokens,
-                 "Tokens per page, a multiple of 16 (default: " +
-                     std::to_string(pagekv::kDefaultPageTokens) + ")")
-      ->check(page_validator());
   app.add_option("--cap", options.cap_bytes,
                  "Bytes for pages, at most: 268435456, 256M, 1G (default: 1 GiB, or more where one "
                  "sequence needs it)")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1}, kMaxCap));
-  app.add_option("--weights", options.weights,
-                 "How matrices are kept; auto: f32 where the file has f32, else bf16")
-      ->check(CLI::IsMember({"auto", "bf16", "f32"}))
-      ->capture_default_str();
-  app.add_option("--arithmetic", options.arithmetic, "Of attention: exact, or fast with bf16 sums")
-      ->check(CLI::IsMember({"exact", "fast"}))
+  app.add_option("--kv", options.format, "Format of stored keys and values")
+      ->type_name("FORMAT")
+      ->check(format_validator())
       ->capture_default_str();
 }
 
 }  // namespace
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   CLI::App* run = app.add_subcommand("run", "Generate text from prompts");
-  run->add_option("-m,--model", options.model,
-                  "A GGUF file, or a llama2.c checkpoint (*.bin). Default: $PAGEKV_MODEL, else "
-                  "SmolLM2-135M-Instruct in the user's cache folder")
-      ->type_name("FILE");
-  run->add_option("--tokenizer", options.tokenizer,
-                  "Of a llama2.c checkpoint (default: tok512.bin or tokenizer.bin beside it)")
-      ->type_name("FILE");
+  add_model_options(*run, options.model);
   add_text_options(*run, options);
-  add_cache_options(*run, options);
+  add_batch_options(*run, options);
+  add_cache_options(*run, options.model);
   run->footer(
+      "FORMAT: " + std::string(kFormatHelp) +
+      "\n"
       "Text goes to standard output, everything else to standard error. A single answer streams "
       "alone; of several, each follows a line '==> prompt N <=='.\n"
       "Prefill tokens/s counts passes that compute any prompt row, decode tokens/s all others.");

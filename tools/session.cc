@@ -3,37 +3,18 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <string>
 #include <utility>
 
-#include "tools/model_path.h"
+#include "tools/model_options.h"
 
 namespace pagekv_tool {
 namespace {
 
 namespace engine = pagekv::engine;
 
-std::optional<pagekv::DType> weight_type(const std::string& name) {
-  if (name == "bf16") return pagekv::DType::bf16;
-  if (name == "f32") return pagekv::DType::f32;
-  return std::nullopt;
-}
-
 double per_second(std::int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
-pagekv::Result<engine::OpenModel> load(const RunOptions& options,
-                                       const std::shared_ptr<pagekv::Executor>& executor) {
-  const pagekv::Result<std::string> path = find_model(options.model);
-  if (!path) return tl::unexpected<pagekv::Error>(path.error());
-  Progress progress("loading the model");
-  engine::OpenOptions open;
-  open.tokenizer_path = options.tokenizer;
-  open.load.executor = executor;
-  open.load.weights = weight_type(options.weights);
-  open.load.progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); };
-  return engine::open_model(*path, open);
 }
 
 }  // namespace
@@ -42,20 +23,16 @@ Session::Session(const RunOptions& options, engine::OpenModel model, pagekv::Sto
     : options_(options), model_(std::move(model)), store_(std::move(store)) {}
 
 pagekv::Result<std::unique_ptr<Session>> Session::open(const RunOptions& options) {
-  auto executor = pagekv::make_thread_executor(options.threads);
+  auto executor = pagekv::make_thread_executor(options.model.threads);
   if (!executor) return tl::unexpected<pagekv::Error>(executor.error());
   const auto device = pagekv::make_cpu_device({.executor = *executor});
   if (!device) return tl::unexpected<pagekv::Error>(device.error());
-  const auto format = pagekv::Format::parse(options.format);
-  if (!format) return tl::unexpected<pagekv::Error>(format.error());
-  pagekv::Result<engine::OpenModel> model = load(options, *executor);
+  auto settings = store_settings(options.model, options.format, options.context_tokens);
+  if (!settings) return tl::unexpected<pagekv::Error>(settings.error());
+  settings->cap_bytes = options.cap_bytes;
+  pagekv::Result<engine::OpenModel> model = load_model(options.model, *executor);
   if (!model) return tl::unexpected<pagekv::Error>(model.error());
-  pagekv::Result<pagekv::Store> store = engine::make_model_store(
-      *model->model, *device,
-      {.format = *format,
-       .page_tokens = options.page_tokens > 0 ? options.page_tokens : pagekv::kDefaultPageTokens,
-       .cap_bytes = options.cap_bytes,
-       .context_tokens = options.context_tokens});
+  pagekv::Result<pagekv::Store> store = engine::make_model_store(*model->model, *device, *settings);
   if (!store) return tl::unexpected<pagekv::Error>(store.error());
   std::unique_ptr<Session> session(new Session(options, std::move(*model), std::move(*store)));
   if (pagekv::Status status = session->make_batcher(); !status) {
@@ -68,8 +45,7 @@ pagekv::Status Session::make_batcher() {
   engine::BatcherOptions batch;
   batch.max_running = options_.parallel;
   batch.context_tokens = options_.context_tokens;
-  batch.arithmetic =
-      options_.arithmetic == "fast" ? pagekv::Arithmetic::fast : pagekv::Arithmetic::exact;
+  batch.arithmetic = arithmetic_of(options_.model);
   batch.is_end = [this](Token token) { return model_.tokenizer->is_end(token); };
   batch.on_token = [this](int request, Token token) {
     prefill_.clear();
@@ -126,6 +102,7 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
 void Session::print_figures() const {
   const engine::BatcherStats& stats = batcher_->stats();
   const pagekv::CacheLayout& layout = store_.layout();
+  const std::string format = format_label(options_.format, options_.model.layer_formats);
   const std::int64_t cap_bytes = store_.stats().cap_bytes;
   const double prefill = per_second(stats.prefill_rows, stats.prefill_seconds);
   const double decode = per_second(stats.decode_rows, stats.decode_seconds);
@@ -136,13 +113,13 @@ void Session::print_figures() const {
                                     {"decode_tokens_per_second", decode},
                                     {"shared_tokens", stats.shared_tokens},
                                     {"preemptions", stats.preemptions},
-                                    {"kv_format", options_.format},
+                                    {"kv_format", format},
                                     {"kv_bytes_per_token", layout.bytes_per_token()},
                                     {"page_tokens", layout.page_tokens()},
                                     {"pages_used", stats.peak_pages},
                                     {"pages_shared", stats.peak_shared_pages},
                                     {"cap_bytes", cap_bytes},
-                                    {"threads", options_.threads},
+                                    {"threads", options_.model.threads},
                                     {"device", store_.device().name()}};
     fmt::print("{}\n", nlohmann::json{{"figures", figures}}.dump());
     return;
@@ -150,11 +127,10 @@ void Session::print_figures() const {
   print_note(fmt::format("prefill  {} tokens, {:.1f} tokens/s; {} more shared", stats.prefill_rows,
                          prefill, stats.shared_tokens));
   print_note(fmt::format("decode   {} tokens, {:.1f} tokens/s", stats.decode_rows, decode));
-  print_note(
-      fmt::format("cache    {} per token as {}, pages of {} tokens: {} used, {} shared, cap {}",
-                  human_bytes(static_cast<double>(layout.bytes_per_token())), options_.format,
-                  layout.page_tokens(), stats.peak_pages, stats.peak_shared_pages,
-                  human_bytes(static_cast<double>(cap_bytes))));
+  print_note(fmt::format(
+      "cache    {} per token as {}, pages of {} tokens: {} used, {} shared, cap {}",
+      human_bytes(static_cast<double>(layout.bytes_per_token())), format, layout.page_tokens(),
+      stats.peak_pages, stats.peak_shared_pages, human_bytes(static_cast<double>(cap_bytes))));
 }
 
 }  // namespace pagekv_tool

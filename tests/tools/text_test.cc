@@ -94,11 +94,24 @@ TEST_F(Run, SeedsGiveRepeatableText) {
 }
 
 TEST_F(Run, FormatsAndWeightsAreOptions) {
-  for (const char* format : {"f32", "f16", "bf16"}) {
+  const std::vector<std::pair<std::string, int>> formats = {
+      {"f32", 4 * 16 + 4 * 16}, {"f16", 2 * 16 + 2 * 16}, {"k=bf16,v=f32", 2 * 16 + 4 * 16}};
+  for (const auto& [format, bytes] : formats) {
     const std::vector<json> objects = run_json({"-p", "hello", "--kv", format});
-    EXPECT_EQ(objects.back()["figures"]["kv_format"], format);
+    const json& figures = objects.back()["figures"];
+    EXPECT_EQ(figures["kv_format"], format);
+    EXPECT_EQ(figures["kv_bytes_per_token"], 2 * 2 * bytes);  // layers, heads
   }
   run({"-p", "hello", "--weights", "bf16", "--arithmetic", "fast", "--cap", "1M"});
+}
+
+TEST_F(Run, LayersMayHaveFormatsOfTheirOwn) {
+  const std::vector<std::string> arguments = {"-p",   "hello",       "--kv",
+                                              "bf16", "--kv-layers", "1=f32"};
+  const json figures = run_json(arguments).back()["figures"];
+  EXPECT_EQ(figures["kv_format"], "bf16 with 1=f32");
+  EXPECT_EQ(figures["kv_bytes_per_token"], 2 * 2 * 16 * (2 + 4));
+  EXPECT_NE(run(arguments).err.find("384 B per token as bf16 with 1=f32"), std::string::npos);
 }
 
 TEST_F(Run, OneFailingPromptLeavesTheOthers) {
@@ -121,8 +134,8 @@ TEST(Info, DescribesMachineAndModel) {
   const std::string model = place.write("small.gguf", SmallModel().gguf());
   const Outcome text = place.run({"info", "-m", model, "--memory", "1M"});
   EXPECT_EQ(text.exit_code, 0);
-  for (const char* word :
-       {"cpu/", "processors", "huge pages", "small.gguf", "f32", "f16", "bf16"}) {
+  for (const char* word : {"cpu/", "processors", "huge pages", "small.gguf", "f32", "f16", "bf16",
+                           "kv8", "kv4", "k8v4"}) {
     EXPECT_NE(text.out.find(word), std::string::npos) << word;
   }
   const Outcome outcome = place.run({"info", "-m", model, "--memory", "1M", "--json"});
@@ -131,6 +144,9 @@ TEST(Info, DescribesMachineAndModel) {
   EXPECT_EQ(object["model"]["formats"][2]["format"], "bf16");
   EXPECT_EQ(object["model"]["formats"][2]["bytes_per_token"], 256);
   EXPECT_EQ(object["model"]["formats"][2]["tokens"], 4096);
+  // A head of 16: 16 codes of 8 bits, a scale and a bias of 2 bytes.
+  EXPECT_EQ(object["model"]["formats"][3]["format"], "kv8");
+  EXPECT_EQ(object["model"]["formats"][3]["bytes_per_token"], 2 * 2 * 2 * (16 + 4));
   EXPECT_FALSE(object["targets"].empty());
   // Without a model it still describes the machine.
   const Outcome machine = place.run({"info"}, {}, {"XDG_CACHE_HOME=" + place.path("none")});
@@ -141,8 +157,10 @@ TEST(Info, DescribesMachineAndModel) {
 TEST(Help, ExitsWell) {
   const Workplace place;
   EXPECT_EQ(place.run({"--version"}).out, "pagekv " PAGEKV_VERSION_STRING "\n");
-  for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"--help"}, {"run", "--help"}, {"info", "--help"}}) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"},
+                                                    {"run", "--help"},
+                                                    {"ppl", "--help"},
+                                                    {"info", "--help"}}) {
     const Outcome outcome = place.run(arguments);
     EXPECT_EQ(outcome.exit_code, 0);
     EXPECT_FALSE(outcome.out.empty());

@@ -33,6 +33,7 @@ class Refused : public ::testing::TestWithParam<Case> {
     place_.write("long.txt", std::string(500, 'x'));
     place_.write("latin1.txt", "caf\xe9");
     place_.write("empty.txt", "\n\n");
+    place_.write("short.txt", "hello world");
     place_.write("wide.gguf", SmallModel{.kv_heads = 1u << 24,
                                          .numbers = {{"llama.attention.head_count", 1u << 24},
                                                      {"llama.attention.key_length", 576}}}
@@ -83,7 +84,7 @@ const std::vector<Case> kPrompts = {
      1,
      "pages"},
     {"unreadable_file", {"run", "-m", "@good.gguf", "-f", "@none.txt"}, 1, "none.txt"},
-    {"folder_as_file", {"run", "-m", "@good.gguf", "-f", "/"}, 1, "prompt file"},
+    {"folder_as_file", {"run", "-m", "@good.gguf", "-f", "/"}, 1, "text file /"},
     {"invalid_utf8", {"run", "-m", "@good.gguf", "-p", "caf\xe9"}, 1, "UTF-8"},
     {"invalid_utf8_in_file", {"run", "-m", "@good.gguf", "-f", "@latin1.txt"}, 1, "UTF-8"},
     {"no_line",
@@ -120,7 +121,21 @@ const std::vector<Case> kOptions = {
     {"threads_0", {"run", "-p", "x", "-t", "0"}, 2, "--threads"},
     {"tokens_0", {"run", "-p", "x", "-n", "0"}, 2, "--tokens"},
     {"tokens_negative", {"run", "-p", "x", "-n", "-5"}, 2, "--tokens"},
-    {"kv_unknown", {"run", "-p", "x", "--kv", "q9"}, 2, "f32,f16,bf16"},
+    {"kv_unknown", {"run", "-p", "x", "--kv", "q9"}, 2, "q9"},
+    {"kv_bits", {"run", "-p", "x", "--kv", "kv7"}, 2, "7 bits"},
+    {"kv_several", {"run", "-p", "x", "--kv", "f32,bf16"}, 2, "f32,bf16"},
+    {"kv_of_no_layer",
+     {"run", "-m", "@good.gguf", "-p", "x", "--kv-layers", "2=f32"},
+     2,
+     "--kv-layers: "},
+    {"kv_of_layers_no_format",
+     {"run", "-m", "@good.gguf", "-p", "x", "--kv-layers", "0=q9"},
+     2,
+     "q9"},
+    {"kv_layers_of_no_model",
+     {"run", "-m", "@none.gguf", "-p", "x", "--kv-layers", "0=f32"},
+     1,
+     "there is no model"},
     {"temperature_negative", {"run", "-p", "x", "--temp", "-1"}, 2, "--temp"},
     {"top_p_0", {"run", "-p", "x", "--top-p", "0"}, 2, "--top-p"},
     {"context_beyond_model",
@@ -132,10 +147,42 @@ const std::vector<Case> kOptions = {
     {"no_command", {}, 2, "subcommand"},
 };
 
+const std::vector<Case> kPpl = {
+    {"no_text", {"ppl", "-m", "@good.gguf"}, 2, "--file"},
+    {"unreadable_file", {"ppl", "-m", "@good.gguf", "-f", "@none.txt"}, 1, "none.txt"},
+    {"folder_as_file", {"ppl", "-m", "@good.gguf", "-f", "/"}, 1, "text file /"},
+    {"invalid_utf8", {"ppl", "-m", "@good.gguf", "-f", "@latin1.txt"}, 1, "UTF-8"},
+    {"missing_model", {"ppl", "-m", "@none.gguf", "-f", "@long.txt"}, 1, "there is no model"},
+    {"short_text", {"ppl", "-m", "@good.gguf", "-f", "@short.txt"}, 1, "one context of 128"},
+    {"context_beyond_model",
+     {"ppl", "-m", "@good.gguf", "-f", "@long.txt", "-c", "129"},
+     1,
+     "the model has 128"},
+    {"context_2", {"ppl", "-m", "@good.gguf", "-f", "@long.txt", "-c", "2"}, 2, "--context"},
+    {"chunks_0", {"ppl", "-m", "@good.gguf", "-f", "@long.txt", "--chunks", "0"}, 2, "--chunks"},
+    {"chunks_too_many",
+     {"ppl", "-m", "@good.gguf", "-f", "@long.txt", "-c", "100", "--chunks", "6"},
+     1,
+     "enough for 5"},
+    {"kv_unknown", {"ppl", "-f", "@long.txt", "--kv", "f32,q9"}, 2, "'q9'"},
+    {"kv_empty", {"ppl", "-f", "@long.txt", "--kv", "f32,"}, 2, "--kv"},
+    {"kv_one_side", {"ppl", "-f", "@long.txt", "--kv", "bf16,k=f32"}, 2, "k=f32"},
+    {"kv_side_unknown", {"ppl", "-f", "@long.txt", "--kv", "k=f32,v=q9"}, 2, "q9"},
+    {"second_kv_unknown", {"ppl", "-f", "@long.txt", "--kv", "f32", "--kv", "q9"}, 2, "q9"},
+    {"reference_unknown", {"ppl", "-f", "@long.txt", "--reference", "q9"}, 2, "q9"},
+    {"kv_of_no_layer",
+     {"ppl", "-m", "@good.gguf", "-f", "@long.txt", "--kv-layers", "2=f32"},
+     2,
+     "--kv-layers: "},
+    {"output_xml", {"ppl", "-f", "@long.txt", "-o", "xml"}, 2, "--output"},
+    {"page_17", {"ppl", "-f", "@long.txt", "--page", "17"}, 2, "multiple of 16"},
+};
+
 const auto kName = [](const auto& variant) { return variant.param.name; };
 INSTANTIATE_TEST_SUITE_P(Models, Refused, ::testing::ValuesIn(kModels), kName);
 INSTANTIATE_TEST_SUITE_P(Prompts, Refused, ::testing::ValuesIn(kPrompts), kName);
 INSTANTIATE_TEST_SUITE_P(Options, Refused, ::testing::ValuesIn(kOptions), kName);
+INSTANTIATE_TEST_SUITE_P(Ppl, Refused, ::testing::ValuesIn(kPpl), kName);
 
 // Damaged models end with a message or, where only weights were hit, with text: never with a
 // signal.

@@ -1,0 +1,88 @@
+// The options of `pagekv ppl`, their limits and their help.
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tools/model_options.h"
+#include "tools/ppl.h"
+
+namespace pagekv_tool {
+namespace {
+
+constexpr std::int64_t kLeastContext = 3;  // a shorter one has no token to score
+
+const CLI::Validator& formats_validator() {
+  static const CLI::Validator validator(
+      [](std::string& list) -> std::string {
+        for (const std::string& text : split_formats(list)) {
+          const auto format = pagekv::Format::parse(text);
+          if (!format) return format.error().message();
+        }
+        return {};
+      },
+      "");
+  return validator;
+}
+
+bool is_side(std::string_view text, std::string_view side) {
+  return text.starts_with(side) && text.find(',') == std::string_view::npos;
+}
+
+}  // namespace
+
+std::vector<std::string> split_formats(std::string_view list) {
+  std::vector<std::string> formats;
+  for (;;) {
+    const std::size_t comma = list.find(',');
+    const std::string_view part = list.substr(0, comma);
+    const bool other_side =
+        !formats.empty() && ((is_side(part, "v=") && is_side(formats.back(), "k=")) ||
+                             (is_side(part, "k=") && is_side(formats.back(), "v=")));
+    if (other_side) {
+      formats.back().append(",").append(part);
+    } else {
+      formats.emplace_back(part);
+    }
+    if (comma == std::string_view::npos) return formats;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+CLI::App* add_ppl(CLI::App& app, PplOptions& options) {
+  CLI::App* ppl = app.add_subcommand("ppl", "Measure what formats of the cache cost on a text");
+  add_model_options(*ppl, options.model);
+  ppl->add_option("-f,--file", options.file, "The text, or '-' for standard input")
+      ->type_name("FILE")
+      ->required();
+  ppl->add_option("-c,--context", options.context_tokens,
+                  "Tokens of a chunk (default: " + std::to_string(kDefaultPplContext) +
+                      ", or the model's context where that is less)")
+      ->check(CLI::Range(kLeastContext, kMaxTokens));
+  ppl->add_option("--chunks", options.chunks, "Chunks to measure (default: all that the text has)")
+      ->check(CLI::Range(std::int64_t{1}, kMaxTokens));
+  ppl->add_option("--kv", options.formats,
+                  "Formats to measure, with commas between them; may be given several times")
+      ->type_name("FORMAT,...")
+      ->check(formats_validator())
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  ppl->add_option("--reference", options.reference, "The format that the others are compared with")
+      ->type_name("FORMAT")
+      ->check(format_validator())
+      ->capture_default_str();
+  add_cache_options(*ppl, options.model);
+  ppl->add_option("-o,--output", options.output, "text, or one row per format as md, json or csv")
+      ->check(CLI::IsMember({"text", "md", "json", "csv"}))
+      ->capture_default_str();
+  ppl->footer(
+      "FORMAT: " + std::string(kFormatHelp) +
+      "\n"
+      "The text is cut into chunks of -c tokens, each a sequence of its own; the second half of "
+      "each is scored.\n"
+      "KL is the divergence of the likelihoods of the next token from those of the reference, in "
+      "nats; quantiles interpolate between the two nearest values. same_top is the share of tokens "
+      "whose likeliest successor stays the same, rms_dp the change of the true token's probability "
+      "in per cent points. --kv-layers does not concern the reference.");
+  return ppl;
+}
+
+}  // namespace pagekv_tool
