@@ -9,8 +9,9 @@ namespace {
 
 constexpr float kSmallestStep = 1e-7f;
 
+// NaN is code 0: in a large constant group the steps to zero overflow, and all codes are 0 / 0.
 std::uint8_t clamp_code(float code, float last) {
-  return static_cast<std::uint8_t>(std::min(std::max(code, 0.0f), last));
+  return static_cast<std::uint8_t>(std::min(std::max(0.0f, code), last));
 }
 
 }  // namespace
