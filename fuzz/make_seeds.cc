@@ -1,5 +1,6 @@
-// Writes the seeds of the fuzz targets: fuzz_seeds FOLDER makes FOLDER/gguf, FOLDER/llama2c and
-// FOLDER/tokenizer, each with a few small files that reach the depths of the parsers.
+// Writes the seeds of the fuzz targets: fuzz_seeds FOLDER makes FOLDER/gguf, FOLDER/llama2c,
+// FOLDER/tokenizer and FOLDER/format, each with a few small files that reach the depths of the
+// parsers.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -132,5 +133,9 @@ int main(int argc, char** argv) {
   for (char pre = 1; pre <= 4; ++pre) {
     write(folder / "tokenizer", ("small" + std::to_string(pre)).c_str(), pre + additions + text);
   }
+  write(folder / "format", "presets", "k8v4\n0-1,3=bf16;2=kv4\n" + std::string(64, '@'));
+  write(folder / "format", "long",
+        "k=affine:8:max32:f16,v=codebook:3:head:norm:rot\n\n" + raw(1e30f) + raw(-0.0f));
+  write(folder / "format", "dense", "bf16:rot\n\n" + raw(1.0f) + raw(3.4e38f));
   return 0;
 }
