@@ -105,6 +105,7 @@ struct PAGEKV_API Format {
   //   kv2 .. kv8             affine keys and values of that many bits (2, 3, 4, 5, 6, 8)
   //   k8v3, k4v4, ...        TurboQuant: affine keys (2, 3, 4, 5, 6, 8 bits, groups up to 32),
   //                          rotated codebook values (1, 2, 3, 4, 5, 8 bits)
+  //   kv4:rot, k8v4:rot      the same with both sides rotated
   //   k=affine:8:64,v=codebook:3:rot   any codec on either side, as VectorCodec::parse() reads it
   //   affine:4:64:rot                  the same codec on both sides
   // Errors: invalid_argument naming what was not understood and the legal forms.

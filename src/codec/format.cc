@@ -94,10 +94,7 @@ tl::unexpected<Error> unknown_codec(std::string_view text, std::string_view part
 }
 
 // kvN and kNvM. Bits are not checked here.
-std::optional<Format> read_preset(std::string_view text) {
-  if (const auto type = read_dtype(text)) {
-    return Format{VectorCodec::dense(*type), VectorCodec::dense(*type)};
-  }
+std::optional<Format> read_quantized_preset(std::string_view text) {
   if (text.starts_with("kv")) {
     const auto bits = read_number(text.substr(2));
     if (!bits) return std::nullopt;
@@ -110,6 +107,18 @@ std::optional<Format> read_preset(std::string_view text) {
   if (!key_bits || !value_bits) return std::nullopt;
   return Format{VectorCodec::affine(*key_bits, VectorCodec::up_to(kTurboKeyGroup)),
                 VectorCodec::codebook(*value_bits).rotated()};
+}
+
+std::optional<Format> read_preset(std::string_view text) {
+  if (const auto type = read_dtype(text)) {
+    return Format{VectorCodec::dense(*type), VectorCodec::dense(*type)};
+  }
+  constexpr std::string_view kRotated = ":rot";
+  const bool rotated = text.ends_with(kRotated);
+  if (rotated) text.remove_suffix(kRotated.size());
+  auto format = read_quantized_preset(text);
+  if (format && rotated) format = Format{format->k.rotated(), format->v.rotated()};
+  return format;
 }
 
 tl::unexpected<Error> unknown_format(std::string_view text) {
@@ -192,9 +201,7 @@ Result<Format> Format::parse(std::string_view text) {
     }
     return *preset;
   }
-  if (text.starts_with("k") || text.starts_with("v=") || text.find(':') != std::string_view::npos) {
-    return read_long_form(text);
-  }
+  if (text.find_first_of("=:") != std::string_view::npos) return read_long_form(text);
   return unknown_format(text);
 }
 
@@ -202,7 +209,9 @@ std::string Format::name() const {
   const std::string key_bits = std::to_string(k.bits());
   for (const std::string& preset : {std::string(v0::name(k.dtype())), "kv" + key_bits,
                                     "k" + key_bits + "v" + std::to_string(v.bits())}) {
-    if (read_preset(preset) == *this) return preset;
+    for (const std::string& name : {preset, preset + ":rot"}) {
+      if (read_preset(name) == *this) return name;
+    }
   }
   return k == v ? k.name() : "k=" + k.name() + ",v=" + v.name();
 }
