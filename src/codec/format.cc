@@ -209,8 +209,8 @@ std::string Format::name() const {
   const std::string key_bits = std::to_string(k.bits());
   for (const std::string& preset : {std::string(v0::name(k.dtype())), "kv" + key_bits,
                                     "k" + key_bits + "v" + std::to_string(v.bits())}) {
-    for (const std::string& name : {preset, preset + ":rot"}) {
-      if (read_preset(name) == *this) return name;
+    for (const std::string& text : {preset, preset + ":rot"}) {
+      if (read_preset(text) == *this) return text;
     }
   }
   return k == v ? k.name() : "k=" + k.name() + ",v=" + v.name();
