@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
 namespace pagekv {
 namespace {
 
@@ -91,14 +96,92 @@ TEST(Layout, RefusalsNameTheLayerTheValueAndWhatIsLegal) {
             "a window slack of -1 tokens; legal are 0 to 4294967296");
 }
 
-TEST(Format, ParsesPresetsAndNamesTheLegalOnes) {
-  for (const char* preset : {"f32", "f16", "bf16"}) {
-    EXPECT_EQ(Format::parse(preset)->name(), preset);
+// Ranges of bytes of a layer's part of a page, one for each plane of each head.
+void expect_apart(const LayerLayout& layer, std::int64_t page_tokens) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges;
+  for (const PlaneLayouts& planes : {layer.k, layer.v}) {
+    for (const PlaneLayout& plane : planes) {
+      if (plane.row_bytes == 0) continue;
+      EXPECT_EQ(plane.offset % 64, 0);
+      EXPECT_EQ(plane.head_stride, page_tokens * plane.row_bytes);
+      for (int head = 0; head < layer.spec.kv_heads; ++head) {
+        const std::int64_t begin = plane.offset + head * plane.head_stride;
+        ranges.emplace_back(begin, begin + plane.head_stride);
+      }
+    }
   }
-  EXPECT_EQ(Format::parse("int7").error().message(),
-            "unknown page format 'int7'; legal are f32, f16 and bf16");
-  const Format mixed{VectorCodec::dense(DType::f16), VectorCodec::dense(DType::bf16)};
-  EXPECT_EQ(mixed.name(), "k=f16,v=bf16");
+  std::sort(ranges.begin(), ranges.end());
+  std::int64_t padding = ranges.front().first;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::int64_t next = i + 1 < ranges.size() ? ranges[i + 1].first : layer.bytes;
+    EXPECT_LE(ranges[i].second, next);
+    padding += next - ranges[i].second;
+  }
+  EXPECT_LT(padding, 64 * static_cast<std::int64_t>(ranges.size()));
+  EXPECT_EQ(layer.bytes % 64, 0);
+}
+
+TEST(Layout, PlanesOfEveryFormatDoNotOverlap) {
+  for (const char* format :
+       {"f32", "kv8", "kv3", "k8v3", "k5v1", "k=codebook:2:head:f32,v=affine:6",
+        "k=bf16:rot,v=affine:3:8:f32:rot"}) {
+    for (const std::int64_t page_tokens : {16, 48, 256}) {
+      for (const auto& [heads, key_dim, value_dim] :
+           std::vector<std::array<int, 3>>{{1, 8, 8}, {3, 72, 80}, {2, 128, 64}}) {
+        SCOPED_TRACE(::testing::Message() << format << ' ' << page_tokens << ' ' << key_dim);
+        LayerSpec spec = layer(heads, key_dim, value_dim);
+        spec.format = *Format::parse(format);
+        const auto made = CacheLayout::make({.layers = {spec, spec}, .page_tokens = page_tokens});
+        ASSERT_TRUE(made) << made.error().message();
+        expect_apart(made->layer(1), page_tokens);
+        EXPECT_EQ(made->layer(1).page_offset, made->layer(0).bytes);
+      }
+    }
+  }
+}
+
+// 2 KV heads with keys and values of 128: what docs and `pagekv info` say.
+TEST(Layout, BytesOfATokenInQuantizedFormats) {
+  const auto bytes = [](const char* base, const char* overrides) {
+    LayoutSpec spec;
+    const auto formats = parse_layer_formats(*Format::parse(base), overrides, 3);
+    for (const Format& format : *formats) {
+      spec.layers.push_back(layer(2, 128, 128));
+      spec.layers.back().format = format;
+    }
+    return CacheLayout::make(spec)->bytes_per_token();
+  };
+  EXPECT_EQ(bytes("affine:8:64", ""), 3 * 2 * 272);
+  EXPECT_EQ(bytes("affine:4:64", ""), 3 * 2 * 144);
+  EXPECT_EQ(bytes("k8v3", ""), 3 * 2 * 200);
+  EXPECT_EQ(bytes("k8v3", "0,2=bf16"), 2 * (200 + 2 * 512));
+}
+
+TEST(Layout, SettlesGroupsByTheHead) {
+  LayerSpec spec = layer(1, 80, 96);
+  spec.format = *Format::parse("kv4");
+  const auto made = CacheLayout::make({.layers = {spec, layer(1, 64, 64)}});
+  ASSERT_TRUE(made);
+  EXPECT_EQ(made->layer(0).spec.format.name(), "k=affine:4:16,v=affine:4:32");
+  EXPECT_EQ(made->layer(1).spec.format.name(), "bf16");
+}
+
+TEST(Layout, CodecRefusalsNameLayerAndSide) {
+  const auto with = [](const VectorCodec& k, const VectorCodec& v) {
+    LayerSpec spec = layer(1, 80, 96);
+    spec.format = {k, v};
+    return refusal({.layers = {layer(1, 64, 64), spec}});
+  };
+  const VectorCodec dense = VectorCodec::dense(DType::bf16);
+  EXPECT_EQ(with(*VectorCodec::parse("affine:4:64"), dense),
+            "layer 1, keys: affine groups of 64 elements in a head of 80; legal are 8, 16");
+  EXPECT_EQ(with(dense, *VectorCodec::parse("codebook:4:64")),
+            "layer 1, values: codebook groups of 64 elements in a head of 96; legal are 32 and the "
+            "whole head");
+  EXPECT_EQ(with(VectorCodec::affine(7), dense),
+            "layer 1, keys: affine codes of 7 bits; legal are 2, 3, 4, 5, 6, 8");
+  EXPECT_EQ(with(dense, VectorCodec::codebook(6)),
+            "layer 1, values: codebook codes of 6 bits; legal are 1, 2, 3, 4, 5, 8");
 }
 
 }  // namespace
