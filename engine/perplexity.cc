@@ -104,7 +104,8 @@ Status TextScorer::run_chunk() {
 void TextScorer::choose_rows(std::int64_t begin, std::int64_t end) {
   logit_rows_.clear();
   next_.clear();
-  const std::int64_t first = std::max(begin, options_.context_tokens / 2);
+  const std::int64_t half = options_.context_tokens / 2;
+  const std::int64_t first = std::max(begin, options_.first_scored.value_or(half));
   for (std::int64_t at = first; at < std::min(end, options_.context_tokens - 1); ++at) {
     logit_rows_.push_back(at - begin);
     next_.push_back(chunk_[static_cast<std::size_t>(at + 1)]);
@@ -154,6 +155,12 @@ Result<PerplexityScores> score_text(const Model& model, std::span<const NamedSto
                 "a context of {0} tokens, {1} rows per pass, {2} chunks; a context of 3 tokens is "
                 "the shortest in which one is scored",
                 {options.context_tokens, options.rows_per_pass, options.chunks});
+  }
+  const std::int64_t first = options.first_scored.value_or(options.context_tokens / 2);
+  if (first < 0 || first > options.context_tokens - 2) {
+    return fail(ErrorCode::invalid_argument,
+                "the first scored position is {0}; legal in a context of {1} tokens are 0 to {2}",
+                {first, options.context_tokens, options.context_tokens - 2});
   }
   const auto size = static_cast<std::int64_t>(tokens.size());
   const std::int64_t available = count_chunks(size, options.context_tokens);

@@ -2,14 +2,16 @@
 //
 // The protocol is that of llama.cpp's perplexity tool, so that figures can be laid side by side:
 // the text is cut into chunks of `context_tokens` tokens and what is left over is dropped; every
-// chunk is a sequence of its own; of its positions j those with context / 2 <= j < context - 1 are
-// scored by how well they predict token j + 1, so that every scored token has at least half a
-// context before it. All caches advance pass by pass over the same chunk, so the logits of one pass
-// are all that is held. One thread at a time; the work is done by the executors of the stores.
+// chunk is a sequence of its own; of its positions j those with context / 2 <= j < context - 1 (or
+// from another first one on) are scored by how well they predict token j + 1, so that every scored
+// token has at least half a context before it. All caches advance pass by pass over the same chunk,
+// so the logits of one pass are all that is held. One thread at a time; the work is done by the
+// executors of the stores.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +30,8 @@ struct NamedStore {
 struct PerplexityOptions {
   std::int64_t context_tokens = 512;  // at least 3
   std::int64_t chunks = 0;            // 0: all that the text has
+  // First position of a chunk that is scored; empty: context_tokens / 2, as llama.cpp's tool does.
+  std::optional<std::int64_t> first_scored = {};
   Token bos = kNoToken;  // takes the place of every chunk's first token; kNoToken: none does
   std::int64_t rows_per_pass = 512;
   Arithmetic arithmetic = Arithmetic::exact;

@@ -70,6 +70,7 @@ pagekv::Result<std::vector<PplRow>> measure(const PplOptions& options,
                                 ? options.context_tokens
                                 : std::min(kDefaultPplContext, open->model->info().context_tokens);
   settings.chunks = options.chunks;
+  settings.first_scored = options.first_scored;
   settings.bos = tokenizer.adds_bos() ? tokenizer.bos() : engine::kNoToken;
   settings.arithmetic = arithmetic_of(options.model);
   const auto stores =

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,8 @@ struct PplOptions {
   std::string file;
   std::int64_t context_tokens = 0;  // 0: kDefaultPplContext, or the model's where that is less
   std::int64_t chunks = 0;          // 0: all
-  std::vector<std::string> formats = {"bf16"};  // lists, as --kv takes them
+  std::optional<std::int64_t> first_scored = {};  // empty: half the context
+  std::vector<std::string> formats = {"bf16"};    // lists, as --kv takes them
   std::string reference = "f32";
   std::string output = "text";
 };

@@ -59,6 +59,9 @@ CLI::App* add_ppl(CLI::App& app, PplOptions& options) {
       ->check(CLI::Range(kLeastContext, kMaxTokens));
   ppl->add_option("--chunks", options.chunks, "Chunks to measure (default: all that the text has)")
       ->check(CLI::Range(std::int64_t{1}, kMaxTokens));
+  ppl->add_option("--first", options.first_scored,
+                  "First position of a chunk that is scored (default: half the context)")
+      ->check(CLI::Range(std::int64_t{0}, kMaxTokens));
   ppl->add_option("--kv", options.formats,
                   "Formats to measure, with commas between them; may be given several times")
       ->type_name("FORMAT,...")
@@ -77,7 +80,7 @@ CLI::App* add_ppl(CLI::App& app, PplOptions& options) {
       "FORMAT: " + std::string(kFormatHelp) +
       "\n"
       "The text is cut into chunks of -c tokens, each a sequence of its own; the second half of "
-      "each is scored.\n"
+      "each is scored, or what --first says.\n"
       "KL is the divergence of the likelihoods of the next token from those of the reference, in "
       "nats; quantiles interpolate between the two nearest values. same_top is the share of tokens "
       "whose likeliest successor stays the same, rms_dp the change of the true token's probability "

@@ -55,7 +55,7 @@ class PAGEKV_API VectorCodec {
   // `scales`; rows of that type get the bytes of mlx.core.quantize.
   static VectorCodec affine(int bits, Group group = up_to(128), DType scales = DType::bf16);
   // `bits` 1, 2, 3, 4, 5, 8; groups of 32, 64, 128 or the whole head (up_to() falls back to it).
-  static VectorCodec codebook(int bits, Group group = up_to(32), ScaleFit fit = ScaleFit::search,
+  static VectorCodec codebook(int bits, Group group = up_to(64), ScaleFit fit = ScaleFit::search,
                               DType scales = DType::bf16);
   // The same on vectors turned by the signed Hadamard rotation of their dim.
   VectorCodec rotated() const;
@@ -105,7 +105,7 @@ struct PAGEKV_API Format {
   //   kv2 .. kv8             affine keys and values of that many bits (2, 3, 4, 5, 6, 8)
   //   k8v3, k4v4, ...        TurboQuant: affine keys (2, 3, 4, 5, 6, 8 bits, groups up to 32),
   //                          rotated codebook values (1, 2, 3, 4, 5, 8 bits)
-  //   kv4:rot, k8v4:rot      the same with both sides rotated
+  //   kv4:rot, kv8:f16:rot   the same with both sides rotated, with scales of that type
   //   k=affine:8:64,v=codebook:3:rot   any codec on either side, as VectorCodec::parse() reads it
   //   affine:4:64:rot                  the same codec on both sides
   // Errors: invalid_argument naming what was not understood and the legal forms.

@@ -17,9 +17,9 @@ constexpr std::pair<const char*, ScaleFit> kFits[] = {
 constexpr int kTurboKeyGroup = 32;
 
 constexpr const char* kLegalFormats =
-    "f32, f16, bf16; kvN with N of 2, 3, 4, 5, 6, 8 bits; kNvM such as k8v4; or k=CODEC,v=CODEC "
-    "with "
-    "a CODEC such as bf16, affine:4:64 or codebook:3:32:rot";
+    "f32, f16, bf16; kvN with N of 2, 3, 4, 5, 6, 8 bits or kNvM such as k8v4, behind it as wanted "
+    ":TYPE of the scales and :rot; or k=CODEC,v=CODEC with a CODEC such as bf16, affine:4:64 or "
+    "codebook:3:32:rot";
 
 std::optional<int> read_number(std::string_view text) {
   int number = 0;
@@ -109,15 +109,31 @@ std::optional<Format> read_quantized_preset(std::string_view text) {
                 VectorCodec::codebook(*value_bits).rotated()};
 }
 
+Format with_scales(const Format& format, DType scales) {
+  const auto change = [scales](const VectorCodec& codec) {
+    VectorCodec changed =
+        codec.kind() == CodecKind::affine
+            ? VectorCodec::affine(codec.bits(), codec.group(), scales)
+            : VectorCodec::codebook(codec.bits(), codec.group(), codec.fit(), scales);
+    return codec.is_rotated() ? changed.rotated() : changed;
+  };
+  return {change(format.k), change(format.v)};
+}
+
+// A preset, and behind it what both sides are to have: a type of scales, a rotation.
 std::optional<Format> read_preset(std::string_view text) {
   if (const auto type = read_dtype(text)) {
     return Format{VectorCodec::dense(*type), VectorCodec::dense(*type)};
   }
-  constexpr std::string_view kRotated = ":rot";
-  const bool rotated = text.ends_with(kRotated);
-  if (rotated) text.remove_suffix(kRotated.size());
-  auto format = read_quantized_preset(text);
-  if (format && rotated) format = Format{format->k.rotated(), format->v.rotated()};
+  const std::vector<std::string_view> words = split(text, ':');
+  auto format = read_quantized_preset(words[0]);
+  Parts parts;
+  for (std::size_t i = 1; format && i < words.size(); ++i) {
+    const bool known = words[i] == "rot" || read_dtype(words[i]);
+    if (!known || !read_part(words[i], false, parts)) return std::nullopt;
+  }
+  if (format && parts.scales) format = with_scales(*format, *parts.scales);
+  if (format && parts.rotated) format = Format{format->k.rotated(), format->v.rotated()};
   return format;
 }
 
@@ -209,7 +225,8 @@ std::string Format::name() const {
   const std::string key_bits = std::to_string(k.bits());
   for (const std::string& preset : {std::string(v0::name(k.dtype())), "kv" + key_bits,
                                     "k" + key_bits + "v" + std::to_string(v.bits())}) {
-    for (const std::string& text : {preset, preset + ":rot"}) {
+    const std::string typed = preset + ":" + std::string(v0::name(k.dtype()));
+    for (const std::string& text : {preset, preset + ":rot", typed, typed + ":rot"}) {
       if (read_preset(text) == *this) return text;
     }
   }

@@ -26,8 +26,9 @@ std::string layers_refusal(const std::string& overrides) {
 }
 
 constexpr const char* kLegalFormats =
-    "; legal are f32, f16, bf16; kvN with N of 2, 3, 4, 5, 6, 8 bits; kNvM such as k8v4; or "
-    "k=CODEC,v=CODEC with a CODEC such as bf16, affine:4:64 or codebook:3:32:rot";
+    "; legal are f32, f16, bf16; kvN with N of 2, 3, 4, 5, 6, 8 bits or kNvM such as k8v4, behind "
+    "it as wanted :TYPE of the scales and :rot; or k=CODEC,v=CODEC with a CODEC such as bf16, "
+    "affine:4:64 or codebook:3:32:rot";
 constexpr const char* kLegalCodecs =
     " is not understood; a codec is f32, f16 or bf16, affine:BITS or codebook:BITS, then as wanted "
     ":GROUP (codebook: or :head), :TYPE of the scales, of a codebook the fit :rms, :norm or "
@@ -84,7 +85,7 @@ TEST(CodecTexts, TakePartsInAnyOrder) {
   EXPECT_EQ(*VectorCodec::parse("codebook:3:rot:norm:f16:head"),
             *VectorCodec::parse("codebook:3:head:f16:norm:rot"));
   EXPECT_EQ(*VectorCodec::parse("affine:4:bf16:max128"), VectorCodec::affine(4));
-  EXPECT_EQ(*VectorCodec::parse("codebook:2:search:max32"), VectorCodec::codebook(2));
+  EXPECT_EQ(*VectorCodec::parse("codebook:2:search:max64"), VectorCodec::codebook(2));
 }
 
 TEST(CodecTexts, RefusalsNameThePartAndWhatIsLegal) {
@@ -152,9 +153,26 @@ TEST(FormatTexts, Presets) {
       EXPECT_EQ(mixed.k, VectorCodec::affine(bits, VectorCodec::up_to(32)));
       EXPECT_EQ(
           mixed.v,
-          VectorCodec::codebook(value_bits, VectorCodec::up_to(32), ScaleFit::search).rotated());
+          VectorCodec::codebook(value_bits, VectorCodec::up_to(64), ScaleFit::search).rotated());
       EXPECT_EQ(mixed.name(), turbo);
     }
+  }
+}
+
+TEST(FormatTexts, PresetsTakeScalesAndRotationForBothSides) {
+  const VectorCodec affine = VectorCodec::affine(8, VectorCodec::up_to(128), DType::f16);
+  EXPECT_EQ(*Format::parse("kv8:f16:rot"), (Format{affine.rotated(), affine.rotated()}));
+  EXPECT_EQ(*Format::parse("kv8:rot:f16"), *Format::parse("kv8:f16:rot"));
+  EXPECT_EQ(*Format::parse("k8v4:f16:rot"),
+            *Format::parse("k=affine:8:max32:f16:rot,v=codebook:4:f16:rot"));
+  EXPECT_EQ(*Format::parse("k8v4:bf16"), *Format::parse("k8v4"));
+  for (const char* text : {"kv8:f16:rot", "kv4:rot", "k8v4:f32", "k4v4:rot", "k2v1:f16:rot"}) {
+    EXPECT_EQ(Format::parse(text)->name(), text);
+  }
+  for (const char* text : {"kv8:rot:rot", "kv8:f16:f16", "kv8:64", "k8v4:head", "k8v4:norm", "kv8:",
+                           "kv4:rot,"}) {
+    EXPECT_EQ(format_refusal(text),
+              "unknown page format '" + std::string(text) + "'" + kLegalFormats);
   }
 }
 

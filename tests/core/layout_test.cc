@@ -153,8 +153,8 @@ TEST(Layout, BytesOfATokenInQuantizedFormats) {
   };
   EXPECT_EQ(bytes("affine:8:64", ""), 3 * 2 * 272);
   EXPECT_EQ(bytes("affine:4:64", ""), 3 * 2 * 144);
-  EXPECT_EQ(bytes("k8v3", ""), 3 * 2 * 200);
-  EXPECT_EQ(bytes("k8v3", "0,2=bf16"), 2 * (200 + 2 * 512));
+  EXPECT_EQ(bytes("k8v3", ""), 3 * 2 * 196);
+  EXPECT_EQ(bytes("k8v3", "0,2=bf16"), 2 * (196 + 2 * 512));
 }
 
 TEST(Layout, SettlesGroupsByTheHead) {

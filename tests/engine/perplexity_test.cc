@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -113,6 +114,24 @@ TEST_F(Perplexity, ScoresTheSecondHalfOfEveryChunk) {
   EXPECT_TRUE(stores[0].store.check());
 }
 
+TEST_F(Perplexity, AnotherFirstPositionScoresMoreOrLess) {
+  const std::vector<NamedStore> stores = named_stores(*model_, {"f32", "bf16"});
+  const PerplexityScores half = scores_of(*model_, stores, tokens_, {.context_tokens = kContext});
+  constexpr std::size_t kHalf = kContext - 1 - kContext / 2;
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{7}, kContext - 2}) {
+    const PerplexityScores out =
+        scores_of(*model_, stores, tokens_, {.context_tokens = kContext, .first_scored = first});
+    const auto scored = static_cast<std::size_t>(kContext - 1 - first);
+    ASSERT_EQ(out.scores[1].size(), 3 * scored);
+    for (std::size_t chunk = 0; chunk < 3; ++chunk) {  // from the end of each chunk they agree
+      for (std::size_t back = 1; back <= std::min(scored, kHalf); ++back) {
+        EXPECT_EQ(out.scores[1][(chunk + 1) * scored - back].kl,
+                  half.scores[1][(chunk + 1) * kHalf - back].kl);
+      }
+    }
+  }
+}
+
 TEST_F(Perplexity, TheReferenceBesideItselfIsExactlyNothing) {
   const PerplexityScores out = scores_of(*model_, named_stores(*model_, {"f32", "f32", "bf16"}),
                                          tokens_, {.context_tokens = kContext});
@@ -192,6 +211,8 @@ TEST_F(Perplexity, RefusesWhatCannotBeScored) {
   EXPECT_NE(message(tokens_, {.context_tokens = 2}).find("context of 2"), std::string::npos);
   EXPECT_NE(message(tokens_, {.context_tokens = kContext, .rows_per_pass = 0}).find("0 rows"),
             std::string::npos);
+  EXPECT_EQ(message(tokens_, {.context_tokens = kContext, .first_scored = 39}),
+            "the first scored position is 39; legal in a context of 40 tokens are 0 to 38");
   EXPECT_TRUE(message(tokens_, {.context_tokens = 137}).starts_with("f32: "));  // model: 128
   Tokens unknown = tokens_;
   unknown[1] = 67;
