@@ -12,19 +12,6 @@ namespace pagekv::inline v0::internal {
 
 namespace {
 
-template <std::size_t kSize>
-constexpr std::array<float, kSize - 1> midpoints(const std::array<float, kSize>& table) {
-  std::array<float, kSize - 1> bounds{};
-  for (std::size_t i = 0; i + 1 < kSize; ++i) bounds[i] = (table[i] + table[i + 1]) / 2;
-  return bounds;
-}
-
-constexpr auto kBounds1 = midpoints(kCodebook1);
-constexpr auto kBounds2 = midpoints(kCodebook2);
-constexpr auto kBounds4 = midpoints(kCodebook4);
-constexpr auto kBounds5 = midpoints(kCodebook5);
-constexpr auto kBounds8 = midpoints(kCodebook8);
-
 // What a fit needs of one choice of codes c for a group u.
 struct Sums {
   float dot = 0.0f;      // of c and u

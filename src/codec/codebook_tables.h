@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 
 namespace pagekv::inline v0::internal {
 
@@ -72,8 +73,20 @@ inline constexpr std::array<float, 256> kCodebook8 = {
     4.0296216f,    4.07956123f,   4.09901381f,    4.13371038f,   4.17270517f,    4.19839382f,
     4.23779917f,   4.27249575f,   4.30719233f,    4.34188843f};
 
-// 3 bits only: boundaries as they are published; elsewhere they are the midpoints in f32.
+template <std::size_t kSize>
+constexpr std::array<float, kSize - 1> midpoints(const std::array<float, kSize>& table) {
+  std::array<float, kSize - 1> bounds{};
+  for (std::size_t i = 0; i + 1 < kSize; ++i) bounds[i] = (table[i] + table[i + 1]) / 2;
+  return bounds;
+}
+
+// Boundaries between the centroids: 3 bits as they are published, else the midpoints in f32.
+inline constexpr auto kBounds1 = midpoints(kCodebook1);
+inline constexpr auto kBounds2 = midpoints(kCodebook2);
 inline constexpr std::array<float, 7> kBounds3 = {-1.74793f, -1.04996f, -0.50055f, 0.0f,
                                                   0.50055f,  1.04996f,  1.74793f};
+inline constexpr auto kBounds4 = midpoints(kCodebook4);
+inline constexpr auto kBounds5 = midpoints(kCodebook5);
+inline constexpr auto kBounds8 = midpoints(kCodebook8);
 
 }  // namespace pagekv::inline v0::internal

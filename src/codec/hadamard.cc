@@ -7,12 +7,11 @@
 #include <memory>
 #include <mutex>
 
+#include "codec/limits.h"
+
 namespace pagekv::inline v0::internal {
 
 namespace {
-
-constexpr float kLarge = 0x1p96f;
-constexpr float kShrink = 0x1p-32f;
 
 struct Words {
   std::uint32_t first;

@@ -1,4 +1,4 @@
-// How large a value a type can store.
+// How large a value a type can store, and how large one can be computed with.
 #pragma once
 
 #include <limits>
@@ -6,6 +6,11 @@
 #include "pagekv/dtype.h"
 
 namespace pagekv::inline v0::internal {
+
+// Elements or scales beyond kLarge are computed kShrink times as large: no product, and no sum of a
+// rotation, can overflow then.
+inline constexpr float kLarge = 0x1p96f;
+inline constexpr float kShrink = 0x1p-32f;
 
 constexpr float largest_finite(DType type) {
   switch (type) {

@@ -18,10 +18,6 @@ namespace pagekv::inline v0::internal {
 
 namespace {
 
-// Elements or scales beyond this are computed kShrink times as large: no product, and no sum of a
-// rotation, can overflow then.
-constexpr float kLarge = 0x1p96f;
-constexpr float kShrink = 0x1p-32f;
 constexpr float kMax = std::numeric_limits<float>::max();
 
 float load(DType type, const std::byte* from, std::int64_t index) {
