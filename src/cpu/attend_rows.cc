@@ -14,7 +14,7 @@ void load_query(const AttendCall& call, std::int64_t row, std::int64_t query_hea
   const Rows& rows = call.args.q;
   call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](
       row_address(rows, row, query_head), q, call.shape.key_dim);
-  if (call.layer.format.k.is_rotated()) rotate(rotation(call.shape.key_dim), q);
+  if (call.layer.format.k.is_rotated()) call.kernels.rotate(rotation(call.shape.key_dim), q);
 }
 
 void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head,
@@ -30,7 +30,7 @@ void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head
       call.kernels.fold(state, out, {call.args.sinks[query_head], 1.0f}, kZeros.data(), value_dim);
     }
     call.kernels.divide(out, state.sum, value_dim);
-    if (call.layer.format.v.is_rotated()) unrotate(rotation(value_dim), out);
+    if (call.layer.format.v.is_rotated()) call.kernels.unrotate(rotation(value_dim), out);
     lse = state.max + std::log(state.sum);
   }
   const MutableRows& rows = call.args.out;

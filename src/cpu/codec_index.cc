@@ -25,7 +25,11 @@ std::size_t codec_index(const VectorCodec& codec) {
 }
 
 SideShape side_shape(const VectorCodec& codec, const PlaneLayouts& planes, std::int64_t dim) {
-  SideShape shape{.dim = dim, .group = codec.group_elements(dim), .scales = codec.dtype()};
+  SideShape shape{.dim = dim,
+                  .group = codec.group_elements(dim),
+                  .scales = codec.dtype(),
+                  .fit = codec.fit(),
+                  .rotation = codec.is_rotated() ? &rotation(dim) : nullptr};
   for (std::size_t i = 0; i < planes.size(); ++i) shape.row_bytes[i] = planes[i].row_bytes;
   return shape;
 }

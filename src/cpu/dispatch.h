@@ -25,6 +25,10 @@ void bind_kernels(BindKernels* const (&exported)[kEntries], KernelTable& table) 
 
 // Each fills its part of the table for table.target, which must be compiled in.
 void bind_convert(KernelTable& table);
+void bind_decode(KernelTable& table);
+void bind_encode_affine(KernelTable& table);
+void bind_encode_codebook(KernelTable& table);
+void bind_rotate(KernelTable& table);
 void bind_score(KernelTable& table);
 void bind_values(KernelTable& table);
 void bind_softmax(KernelTable& table);

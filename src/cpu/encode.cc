@@ -4,7 +4,6 @@
 #include <atomic>
 #include <limits>
 
-#include "codec/stored_vector.h"
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
 #include "cpu/row_address.h"
@@ -17,54 +16,76 @@ namespace {
 constexpr std::int64_t kTaskRows = 32;
 constexpr std::int64_t kInlineBytes = 64 * 1024;
 
-// One head's vector into the planes at `to`. Returns whether all of it can be stored.
-bool encode_side(const KernelTable& kernels, const VectorCodec& codec, const HeadSide& side,
-                 const PlanePointers& to, DType type, const std::byte* vector, std::int64_t dim) {
-  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
-  const bool as_given = codec.kind() == CodecKind::dense && !codec.is_rotated();
-  alignas(64) std::array<Bytes, kMaxPlanes> rows;
-  bool stored = false;
-  if (as_given && !side.interleaved()) {
-    return kernels.convert[dtype_index(type)][dtype_index(codec.dtype())](vector, to[0], dim);
-  }
-  if (as_given) {
-    stored =
-        kernels.convert[dtype_index(type)][dtype_index(codec.dtype())](vector, rows[0].data(), dim);
-  } else {
-    alignas(64) std::array<float, kMaxHeadDim> values;
-    kernels.convert[dtype_index(type)][dtype_index(DType::f32)](vector, values.data(), dim);
-    stored =
-        encode_vector(codec, values.data(), dim, {rows[0].data(), rows[1].data(), rows[2].data()});
-    if (!stored) return false;
-  }
-  for (int i = 0; i < side.planes(); ++i) {
-    const PlaneShape& shape = side.shape(i);
-    const auto at = static_cast<std::size_t>(i);
-    copy_row(shape, rows[at].data(), shape.unit_bytes, to[at], unit_stride(shape));
-  }
-  return stored;
-}
-
-// Stores the token at `position`, whose rows are row `row` of k and v. Returns whether all of it
-// can be stored.
-bool encode_token(const KernelTable& kernels, const LayerAddress& layer, const PageId* pages,
-                  std::int64_t position, const Rows& k, const Rows& v, std::int64_t row) {
-  bool stored = true;
-  for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
-    const HeadSide keys = head_keys(layer, kv_head);
-    const HeadSide values = head_values(layer, kv_head);
-    stored &= encode_side(kernels, layer.format.k, keys, keys.row(pages, position), k.dtype,
-                          row_address(k, row, kv_head), layer.key_dim);
-    stored &= encode_side(kernels, layer.format.v, values, values.row(pages, position), v.dtype,
-                          row_address(v, row, kv_head), layer.value_dim);
-  }
-  return stored;
-}
-
 void keep_first(std::int64_t& first, std::int64_t token) {
   std::atomic_ref<std::int64_t> shared(first);
   std::int64_t seen = shared.load(std::memory_order_relaxed);
   while (token < seen && !shared.compare_exchange_weak(seen, token, std::memory_order_relaxed)) {
+  }
+}
+
+// How vectors of one side of a layer are stored, whatever the head.
+class VectorWriter {
+ public:
+  VectorWriter(const KernelTable& kernels, const VectorCodec& codec, const PlaneLayouts& planes,
+               std::int64_t dim, DType type)
+      : shape_(side_shape(codec, planes, dim)),
+        as_given_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
+        convert_(kernels.convert[dtype_index(type)]
+                                [dtype_index(as_given_ ? codec.dtype() : DType::f32)]),
+        encode_(kernels.encode[codec_index(codec)]) {}
+
+  // Into planes that are contiguous. Returns whether all of it can be stored.
+  bool operator()(const std::byte* vector, const PlanePointers& to) const {
+    if (as_given_) return convert_(vector, to[0], shape_.dim);
+    alignas(64) std::array<float, kMaxHeadDim> values;
+    convert_(vector, values.data(), shape_.dim);
+    return encode_(values.data(), shape_, to);
+  }
+
+ private:
+  SideShape shape_;
+  bool as_given_;
+  KernelTable::Convert* convert_;
+  KernelTable::Encode* encode_;
+};
+
+// Rows of a tensor for one head: where they are, and the token of the span that the first one is.
+struct HeadRows {
+  const std::byte* first;
+  std::int64_t stride;  // bytes
+  std::int64_t token;
+  std::int64_t count;
+};
+
+// Rows that go into one tile, the first one's planes at `to`.
+void encode_run(const VectorWriter& write, const HeadSide& side, PlanePointers to,
+                const HeadRows& rows, WriteSpan& span) {
+  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
+  alignas(64) std::array<Bytes, kMaxPlanes> room;
+  const PlanePointers contiguous = {room[0].data(), room[1].data(), room[2].data()};
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    const bool stored = write(rows.first + row * rows.stride, side.interleaved() ? contiguous : to);
+    if (!stored) keep_first(span.bad_token, rows.token + row);
+    for (int i = 0; i < side.planes(); ++i) {
+      const PlaneShape& shape = side.shape(i);
+      std::byte*& at = to[static_cast<std::size_t>(i)];
+      if (side.interleaved() && stored) {
+        copy_row(shape, contiguous[static_cast<std::size_t>(i)], shape.unit_bytes, at,
+                 unit_stride(shape));
+      }
+      at += token_stride(shape);
+    }
+  }
+}
+
+void encode_head(const VectorWriter& write, const HeadSide& side, const HeadRows& rows,
+                 WriteSpan& span) {
+  for (std::int64_t done = 0; done < rows.count;) {
+    const std::int64_t position = span.position + rows.token + done;
+    const std::int64_t run = std::min(rows.count - done, kTileTokens - position % kTileTokens);
+    encode_run(write, side, side.row(span.pages, position),
+               {rows.first + done * rows.stride, rows.stride, rows.token + done, run}, span);
+    done += run;
   }
 }
 
@@ -81,6 +102,8 @@ void CpuBackend::encode(const LayerAddress& layer, std::span<WriteSpan> spans, R
     total_rows += span.tokens;
   }
 
+  const VectorWriter write_key(*kernels_, layer.format.k, layer.k, layer.key_dim, k.dtype);
+  const VectorWriter write_value(*kernels_, layer.format.v, layer.v, layer.value_dim, v.dtype);
   const auto run_task = [&](int, std::int64_t task) {
     std::int64_t row = 0;  // of k and v, where the span begins
     std::size_t which = 0;
@@ -91,15 +114,17 @@ void CpuBackend::encode(const LayerAddress& layer, std::span<WriteSpan> spans, R
       row += spans[which++].tokens;
     }
     WriteSpan& span = spans[which];
-    const std::int64_t end = std::min((task + 1) * kTaskRows, span.tokens);
-    for (std::int64_t token = task * kTaskRows; token < end; ++token) {
-      const bool stored =
-          encode_token(*kernels_, layer, span.pages, span.position + token, k, v, row + token);
-      if (!stored) keep_first(span.bad_token, token);
+    const std::int64_t first = task * kTaskRows;
+    const std::int64_t count = std::min(kTaskRows, span.tokens - first);
+    for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
+      encode_head(write_key, head_keys(layer, kv_head),
+                  {row_address(k, row + first, kv_head), row_bytes(k), first, count}, span);
+      encode_head(write_value, head_values(layer, kv_head),
+                  {row_address(v, row + first, kv_head), row_bytes(v), first, count}, span);
     }
   };
-  const std::int64_t row_bytes = layer.kv_heads * (layer.k[0].row_bytes + layer.v[0].row_bytes);
-  if (tasks == 1 || total_rows * row_bytes <= kInlineBytes) {
+  const std::int64_t code_bytes = layer.kv_heads * (layer.k[0].row_bytes + layer.v[0].row_bytes);
+  if (tasks == 1 || total_rows * code_bytes <= kInlineBytes) {
     for (std::int64_t task = 0; task < tasks; ++task) run_task(0, task);
   } else {
     executor_->parallel_for(tasks, run_task);

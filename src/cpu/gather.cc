@@ -14,41 +14,77 @@ namespace {
 
 constexpr std::int64_t kTaskRows = 64;
 
-// One head's vector out of the planes at `from`. What is not dense saturates at the largest finite
-// value of the type it is gathered in.
-void gather_side(const KernelTable& kernels, const VectorCodec& codec, const HeadSide& side,
-                 const PlanePointers& from, DType type, std::byte* vector, std::int64_t dim) {
+// How vectors of one side of a layer are read, whatever the head.
+class VectorReader {
+ public:
+  VectorReader(const KernelTable& kernels, const VectorCodec& codec, const PlaneLayouts& planes,
+               std::int64_t dim, DType type)
+      : codec_(codec),
+        shape_(side_shape(codec, planes, dim)),
+        type_(type),
+        as_stored_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
+        convert_(kernels.convert[dtype_index(as_stored_ ? codec.dtype() : DType::f32)]
+                                [dtype_index(type)]),
+        decode_(kernels.decode[codec_index(codec)]) {}
+
+  // Out of planes that are contiguous. What is not dense saturates at the largest finite value of
+  // the type it is gathered in.
+  void operator()(const ConstPlanePointers& from, std::byte* vector) const {
+    if (as_stored_) {
+      convert_(from[0], vector, shape_.dim);
+    } else if (!decode_(from, shape_, type_, vector)) {
+      alignas(64) std::array<float, kMaxHeadDim> values;
+      decode_vector(codec_, {from[0], from[1], from[2]}, shape_.dim, values.data());
+      const float largest = largest_finite(type_);
+      std::for_each_n(values.begin(), shape_.dim,
+                      [=](float& value) { value = std::clamp(value, -largest, largest); });
+      convert_(values.data(), vector, shape_.dim);
+    }
+  }
+
+ private:
+  VectorCodec codec_;
+  SideShape shape_;
+  DType type_;
+  bool as_stored_;
+  KernelTable::Convert* convert_;
+  KernelTable::Decode* decode_;
+};
+
+// Rows of a tensor for one head.
+struct HeadRows {
+  std::byte* first;
+  std::int64_t stride;  // bytes
+  std::int64_t count;
+};
+
+// Rows of one tile, the first one's planes at `from`.
+void gather_run(const VectorReader& read, const HeadSide& side, const PlanePointers& from,
+                const HeadRows& rows) {
   using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
-  alignas(64) std::array<Bytes, kMaxPlanes> rows;
-  for (int i = 0; i < side.planes(); ++i) {
-    const PlaneShape& shape = side.shape(i);
-    const auto at = static_cast<std::size_t>(i);
-    copy_row(shape, from[at], unit_stride(shape), rows[at].data(), shape.unit_bytes);
+  alignas(64) std::array<Bytes, kMaxPlanes> room;
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    ConstPlanePointers planes{};
+    for (int i = 0; i < side.planes(); ++i) {
+      const PlaneShape& shape = side.shape(i);
+      const auto at = static_cast<std::size_t>(i);
+      planes[at] = from[at] + row * token_stride(shape);
+      if (!side.interleaved()) continue;
+      copy_row(shape, planes[at], unit_stride(shape), room[at].data(), shape.unit_bytes);
+      planes[at] = room[at].data();
+    }
+    read(planes, rows.first + row * rows.stride);
   }
-  if (codec.kind() == CodecKind::dense && !codec.is_rotated()) {
-    kernels.convert[dtype_index(codec.dtype())][dtype_index(type)](rows[0].data(), vector, dim);
-    return;
-  }
-  alignas(64) std::array<float, kMaxHeadDim> values;
-  decode_vector(codec, {rows[0].data(), rows[1].data(), rows[2].data()}, dim, values.data());
-  const float largest = largest_finite(type);
-  for (std::int64_t i = 0; i < dim; ++i) {
-    float& value = values[static_cast<std::size_t>(i)];
-    value = std::clamp(value, -largest, largest);
-  }
-  kernels.convert[dtype_index(DType::f32)][dtype_index(type)](values.data(), vector, dim);
 }
 
-void gather_token(const KernelTable& kernels, const LayerAddress& layer, const PageId* pages,
-                  std::int64_t position, const MutableRows& k, const MutableRows& v,
-                  std::int64_t row) {
-  for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
-    const HeadSide keys = head_keys(layer, kv_head);
-    const HeadSide values = head_values(layer, kv_head);
-    gather_side(kernels, layer.format.k, keys, keys.row(pages, position), k.dtype,
-                row_address(k, row, kv_head), layer.key_dim);
-    gather_side(kernels, layer.format.v, values, values.row(pages, position), v.dtype,
-                row_address(v, row, kv_head), layer.value_dim);
+void gather_head(const VectorReader& read, const HeadSide& side, const PageId* pages,
+                 std::int64_t position, const HeadRows& rows) {
+  for (std::int64_t done = 0; done < rows.count;) {
+    const std::int64_t at = position + done;
+    const std::int64_t run = std::min(rows.count - done, kTileTokens - at % kTileTokens);
+    gather_run(read, side, side.row(pages, at),
+               {rows.first + done * rows.stride, rows.stride, run});
+    done += run;
   }
 }
 
@@ -57,10 +93,16 @@ void gather_token(const KernelTable& kernels, const LayerAddress& layer, const P
 void CpuBackend::gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k,
                         MutableRows v, Stream) {
   const std::int64_t rows = span.end - span.begin;
+  const VectorReader read_key(*kernels_, layer.format.k, layer.k, layer.key_dim, k.dtype);
+  const VectorReader read_value(*kernels_, layer.format.v, layer.v, layer.value_dim, v.dtype);
   const auto run_task = [&](int, std::int64_t task) {
-    const std::int64_t end = std::min((task + 1) * kTaskRows, rows);
-    for (std::int64_t row = task * kTaskRows; row < end; ++row) {
-      gather_token(*kernels_, layer, span.pages, span.begin + row, k, v, row);
+    const std::int64_t first = task * kTaskRows;
+    const std::int64_t count = std::min(kTaskRows, rows - first);
+    for (int kv_head = 0; kv_head < layer.kv_heads; ++kv_head) {
+      gather_head(read_key, head_keys(layer, kv_head), span.pages, span.begin + first,
+                  {row_address(k, first, kv_head), row_bytes(k), count});
+      gather_head(read_value, head_values(layer, kv_head), span.pages, span.begin + first,
+                  {row_address(v, first, kv_head), row_bytes(v), count});
     }
   };
   const std::int64_t tasks = (rows + kTaskRows - 1) / kTaskRows;

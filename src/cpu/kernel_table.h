@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/hadamard.h"
 #include "core/softmax_state.h"
 #include "cpu/constants.h"
 #include "cpu/head_planes.h"
@@ -32,11 +33,13 @@ inline constexpr std::size_t kCodecs = kFirstCodebook + kCodebookWidths.size();
 // REQUIRES: a codec that VectorCodec::resolve() accepts.
 std::size_t codec_index(const VectorCodec& codec);
 
-// One side of a head as it is stored.
+// One side of a head as it is stored: all that kernels made for its codec's kind and width ask.
 struct SideShape {
   std::int64_t dim = 0;
-  std::int64_t group = 0;      // elements that share a scale
-  DType scales = DType::bf16;  // of scales and biases
+  std::int64_t group = 0;              // elements that share a scale
+  DType scales = DType::bf16;          // of scales and biases; of dense elements
+  ScaleFit fit = ScaleFit::rms;        // of a codebook
+  const Rotation* rotation = nullptr;  // null: not rotated
   std::array<std::int64_t, kMaxPlanes> row_bytes{};
 };
 SideShape side_shape(const VectorCodec& codec, const PlaneLayouts& planes, std::int64_t dim);
@@ -68,6 +71,23 @@ struct KernelTable {
   // elements are finite. Equal bytes on every target. [from][to]
   using Convert = bool(const void* from, void* to, std::int64_t count);
   std::array<std::array<Convert*, kDTypes>, kDTypes> convert{};
+
+  // ---- One head's vector, with the bytes and bits of codec/stored_vector.h.
+
+  // f32 elements, which are spoiled, into planes that are contiguous. False, and nothing written,
+  // where encode_vector() refuses the vector. [codec]
+  using Encode = bool(float* values, const SideShape& shape, const PlanePointers& to);
+  std::array<Encode*, kCodecs> encode{};
+  // Out of planes that are contiguous: rotation undone, saturated at the largest finite value of
+  // `type` and rounded to it. False, and nothing written, where a scale (of rotated dense vectors
+  // an element) is beyond kLarge and decode_vector() has to do it. [codec]
+  using Decode = bool(const ConstPlanePointers& from, const SideShape& shape, DType type,
+                      void* vector);
+  std::array<Decode*, kCodecs> decode{};
+  // In place, as codec/hadamard.h.
+  using Rotate = void(const Rotation& rotation, float* values);
+  Rotate* rotate = nullptr;
+  Rotate* unrotate = nullptr;
 
   // ---- Few queries: dense elements straight from the pages, others widened like below.
 

@@ -18,4 +18,10 @@ inline std::byte* row_address(const MutableRows& rows, std::int64_t row, std::in
          (row * rows.token_stride + head * rows.head_stride) * size_bytes(rows.dtype);
 }
 
+// From one row of a head to the next.
+template <typename AnyRows>
+std::int64_t row_bytes(const AnyRows& rows) {
+  return rows.token_stride * size_bytes(rows.dtype);
+}
+
 }  // namespace pagekv::inline v0::internal

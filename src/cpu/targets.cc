@@ -17,6 +17,10 @@ std::vector<KernelTable> make_kernel_tables() {
     table.name = hwy::TargetName(target);
     table.target = target;
     bind_convert(table);
+    bind_decode(table);
+    bind_encode_affine(table);
+    bind_encode_codebook(table);
+    bind_rotate(table);
     bind_score(table);
     bind_values(table);
     bind_softmax(table);

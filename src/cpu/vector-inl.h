@@ -24,9 +24,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 // one.
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
-inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
+template <class D>
+inline constexpr std::int64_t kLanesOf = static_cast<std::int64_t>(hn::MaxLanes(D()));
+inline constexpr std::int64_t kLanes = kLanesOf<FloatTag>;
 // Every dim is a multiple of 8, not of 16: what is left of a row fits vectors of this tag.
 using TailTag = hn::CappedTag<float, 8>;
+inline constexpr std::int64_t kTailLanes = kLanesOf<TailTag>;
 
 // Lanes(d) elements of type `kType` at `data[index]`, as f32. Exact.
 template <DType kType, class D>

@@ -1,0 +1,164 @@
+// Stored elements of quantized rows in vector lanes.
+//
+// An element is f32(code) * scale + bias with both roundings, or table[code] * scale: the same bits
+// on every target.
+
+// Per-target include guard, as Highway's own headers have it.
+#if defined(PAGEKV_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEKV_CPU_ELEMENTS_INL_H_
+#undef PAGEKV_CPU_ELEMENTS_INL_H_
+#else
+#define PAGEKV_CPU_ELEMENTS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cpu/codebook-inl.h"
+#include "cpu/kernel_table.h"
+#include "cpu/packed_bits.h"
+#include "cpu/vector-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagekv::inline v0::internal::HWY_NAMESPACE {
+
+// Lanes(d) elements at `data[index]` of a type known at run time.
+template <class D>
+HWY_INLINE hn::Vec<D> load_as_f32(D d, DType type, const std::byte* data, std::int64_t index) {
+  switch (type) {
+    case DType::f32: return load_f32<DType::f32>(d, data, index);
+    case DType::f16: return load_f32<DType::f16>(d, data, index);
+    default: return load_f32<DType::bf16>(d, data, index);
+  }
+}
+
+HWY_INLINE float load_one_f32(DType type, const std::byte* data, std::int64_t index) {
+  return hn::GetLane(load_as_f32(hn::CappedTag<float, 1>(), type, data, index));
+}
+
+// What turns codes of one group into elements.
+template <int kBits, class D>
+struct Affine {
+  hn::Vec<D> scale;
+  hn::Vec<D> bias;
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
+    const D d;
+    const hn::RebindToSigned<D> di;
+    return hn::Add(hn::Mul(hn::ConvertTo(d, hn::BitCast(di, codes)), scale), bias);
+  }
+};
+
+template <int kBits, class D>
+struct Codebook {
+  const Table<kBits, D>& table;
+  hn::Vec<D> scale;
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
+    return hn::Mul(table(codes), scale);
+  }
+};
+
+// 8 codes of a row, from a multiple of 8 on, as the low bits of a number.
+template <int kBits>
+HWY_INLINE std::uint64_t load_stream(const std::byte* from) {
+  std::uint64_t stream = 0;
+  std::memcpy(&stream, from, kBits);
+  return stream;
+}
+
+// A stream's codes into the 8 bytes of a number: halves of it move apart, then quarters, eighths.
+template <int kBits>
+HWY_INLINE std::uint64_t codes_to_bytes(std::uint64_t x) {
+  if constexpr (kBits < 8) {
+    x = (x & every<4 * kBits, 64>()) | (x & every<4 * kBits, 64>() << 4 * kBits)
+                                           << (32 - 4 * kBits);
+    x = (x & every<2 * kBits, 32>()) | (x & every<2 * kBits, 32>() << 2 * kBits)
+                                           << (16 - 2 * kBits);
+    x = (x & every<kBits, 16>()) | (x & every<kBits, 16>() << kBits) << (8 - kBits);
+  }
+  return x;
+}
+
+// Codes [at, at + Lanes(d)) of a row; `at` is a multiple of 8, or of Lanes(d) where that is less.
+// Reads no byte outside the row.
+template <int kBits, class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_codes(D /* d */, const std::byte* row,
+                                                       std::int64_t at) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::Rebind<std::uint8_t, D> d8;
+  const std::byte* from = row + at / 8 * kBits;
+  if constexpr (kBits == 8) {
+    return hn::PromoteTo(du, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(row + at)));
+  } else if constexpr (kLanesOf<D> < 8) {
+    const std::uint64_t bytes = codes_to_bytes<kBits>(load_stream<kBits>(from)) >> at % 8 * 8;
+    return hn::PromoteTo(du, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&bytes)));
+  } else {
+    // A 64-bit lane takes two codes out of the stream they are in.
+    const hn::Repartition<std::uint64_t, D> dq;
+    constexpr std::uint64_t kFirst = (std::uint64_t{1} << kBits) - 1;
+    constexpr std::uint64_t kStep = 2 * kBits;
+    alignas(64) static constexpr std::uint64_t kShifts[8] = {0, kStep, 2 * kStep, 3 * kStep,
+                                                             0, kStep, 2 * kStep, 3 * kStep};
+    auto stream = hn::Set(dq, load_stream<kBits>(from));
+    if constexpr (kLanesOf<D> == 16) {
+      stream =
+          hn::IfThenElse(hn::FirstN(dq, 4), stream, hn::Set(dq, load_stream<kBits>(from + kBits)));
+    }
+    const auto pairs = hn::Shr(stream, hn::Load(dq, kShifts));
+    const auto even = hn::And(pairs, hn::Set(dq, kFirst));
+    const auto odd = hn::And(hn::ShiftLeft<32 - kBits>(pairs), hn::Set(dq, kFirst << 32));
+    return hn::BitCast(du, hn::Or(even, odd));
+  }
+}
+
+// What a codec's rows need to be widened in vectors of D: a codebook's table.
+struct NoTable {};
+template <CodecKind kKind, int kBits, class D>
+using TableOf = std::conditional_t<kKind == CodecKind::codebook, Table<kBits, D>, NoTable>;
+
+// Elements [begin, end) of one group.
+template <CodecKind kKind, int kBits, class D, class TableType>
+HWY_INLINE void widen_run(D d, const std::byte* codes, std::int64_t begin, std::int64_t end,
+                          float scale, [[maybe_unused]] float bias,
+                          [[maybe_unused]] const TableType& table, float* out) {
+  for (std::int64_t at = begin; at < end; at += kLanesOf<D>) {
+    const auto stored = load_codes<kBits>(d, codes, at);
+    if constexpr (kKind == CodecKind::affine) {
+      const Affine<kBits, D> element{hn::Set(d, scale), hn::Set(d, bias)};
+      hn::StoreU(element(stored), d, out + at);
+    } else {
+      const Codebook<kBits, D> element{table, hn::Set(d, scale)};
+      hn::StoreU(element(stored), d, out + at);
+    }
+  }
+}
+
+// Widens rows: their elements as they are stored (rotated where the codec is).
+template <CodecKind kKind, int kBits>
+class RowWidener {
+ public:
+  HWY_INLINE void operator()(const ConstPlanePointers& row, const SideShape& shape,
+                             float* out) const {
+    const std::int64_t whole = shape.group / kLanes * kLanes;
+    for (std::int64_t group = 0, at = 0; at < shape.dim; ++group, at += shape.group) {
+      const float scale = load_one_f32(shape.scales, row[1], group);
+      float bias = 0.0f;
+      if constexpr (kKind == CodecKind::affine) bias = load_one_f32(shape.scales, row[2], group);
+      widen_run<kKind, kBits>(FloatTag(), row[0], at, at + whole, scale, bias, table_, out);
+      widen_run<kKind, kBits>(TailTag(), row[0], at + whole, at + shape.group, scale, bias,
+                              tail_table_, out);
+    }
+  }
+
+ private:
+  TableOf<kKind, kBits, FloatTag> table_;
+  TableOf<kKind, kBits, TailTag> tail_table_;
+};
+
+}  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
