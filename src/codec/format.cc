@@ -217,8 +217,9 @@ Result<Format> Format::parse(std::string_view text) {
     }
     return *preset;
   }
-  if (text.find_first_of("=:") != std::string_view::npos) return read_long_form(text);
-  return unknown_format(text);
+  const bool misused_preset = read_quantized_preset(text.substr(0, text.find(':'))).has_value();
+  const bool long_form = text.find_first_of("=:") != std::string_view::npos;
+  return long_form && !misused_preset ? read_long_form(text) : unknown_format(text);
 }
 
 std::string Format::name() const {

@@ -42,7 +42,7 @@ TEST(Codec, BytesOfATokenAreThoseOfItsParts) {
   EXPECT_EQ(format_bytes("k8v3", 128), 196);
   EXPECT_EQ(format_bytes("k8v4", 128), 212);
   EXPECT_EQ(format_bytes("k4v4", 128), 148);
-  EXPECT_EQ(format_bytes("k4v3", 128), 136);
+  EXPECT_EQ(format_bytes("k4v3", 128), 132);
   EXPECT_EQ(bytes("affine:4:64:f32", 128), 64 + 2 * 2 * 4);
   EXPECT_EQ(bytes("codebook:1:head:f16", 128), 16 + 2);
 }
