@@ -3,6 +3,7 @@
 #include "engine/divergence.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +61,18 @@ Values random_logits(std::mt19937_64& random, std::size_t count, float deviation
   return logits;
 }
 
-TEST(CompareRows, IsTheDefinitionAtAllSizesOfChange) {
+// Every target this processor has, one test run each; the mock is lifted afterwards.
+class CompareRows : public ::testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override { use(GetParam()); }
+  void TearDown() override { use(0); }
+  static void use(std::int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+  }
+};
+
+TEST_P(CompareRows, IsTheDefinitionAtAllSizesOfChange) {
   std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
   std::mt19937_64 random(kSeed);
   bool small_seen = false;
@@ -87,7 +99,7 @@ TEST(CompareRows, IsTheDefinitionAtAllSizesOfChange) {
   EXPECT_TRUE(small_seen) << "no divergence near 1e-7 was tried";
 }
 
-TEST(CompareRows, EqualLogitsGiveNothing) {
+TEST_P(CompareRows, EqualLogitsGiveNothing) {
   std::mt19937_64 random(kSeed);
   for (const std::size_t vocabulary : {1u, 9u, 512u, 5003u}) {
     const Values logits = random_logits(random, vocabulary, 6.0f);
@@ -100,7 +112,7 @@ TEST(CompareRows, EqualLogitsGiveNothing) {
   }
 }
 
-TEST(CompareRows, ShiftedLogitsAreTheSameLikelihoods) {
+TEST_P(CompareRows, ShiftedLogitsAreTheSameLikelihoods) {
   Values base(300);
   for (std::size_t i = 0; i < base.size(); ++i) base[i] = static_cast<float>(i % 37) * 0.25f;
   Values changed = base;
@@ -110,7 +122,7 @@ TEST(CompareRows, ShiftedLogitsAreTheSameLikelihoods) {
   EXPECT_EQ(shifted.nll, shifted.nll_base);
 }
 
-TEST(CompareRows, CertaintyAndHugeLogits) {
+TEST_P(CompareRows, CertaintyAndHugeLogits) {
   Values base(20, 0.0f), changed(20, 0.0f);
   base[3] = changed[3] = 500.0f;
   EXPECT_EQ(score(base, changed, 3).kl, 0.0);
@@ -134,7 +146,7 @@ TEST(CompareRows, CertaintyAndHugeLogits) {
   EXPECT_EQ(far.nll_base, 0.0);
 }
 
-TEST(CompareRows, OfEqualTopsTheLowestCounts) {
+TEST_P(CompareRows, OfEqualTopsTheLowestCounts) {
   for (const std::size_t vocabulary : {5u, 40u}) {
     Values base(vocabulary, 1.0f), changed(vocabulary, 1.0f);
     EXPECT_TRUE(score(base, changed).same_top);
@@ -146,7 +158,7 @@ TEST(CompareRows, OfEqualTopsTheLowestCounts) {
   }
 }
 
-TEST(CompareRows, RefusesWhatIsNotFinite) {
+TEST_P(CompareRows, RefusesWhatIsNotFinite) {
   const auto executor = make_serial_executor();
   const Values good(3 * 19, 0.5f);
   const std::vector<Token> next(3, 1);
@@ -167,7 +179,7 @@ TEST(CompareRows, RefusesWhatIsNotFinite) {
   }
 }
 
-TEST(CompareRows, RefusesSizesThatDoNotFit) {
+TEST_P(CompareRows, RefusesSizesThatDoNotFit) {
   const auto executor = make_serial_executor();
   const Values six(6, 0.0f), five(5, 0.0f);
   const std::vector<Token> next = {0, 2}, outside = {0, 3}, negative = {-1, 0};
@@ -183,7 +195,7 @@ TEST(CompareRows, RefusesSizesThatDoNotFit) {
   EXPECT_FALSE(compare_rows(*executor, six, six, negative, scores));
 }
 
-TEST(CompareRows, BitsDoNotDependOnRowsOrThreads) {
+TEST_P(CompareRows, BitsDoNotDependOnRowsOrThreads) {
   std::mt19937_64 random(kSeed);
   constexpr std::size_t kRows = 23, kVocabulary = 101;
   const Values base = random_logits(random, kRows * kVocabulary, 3.0f);
@@ -208,6 +220,10 @@ TEST(CompareRows, BitsDoNotDependOnRowsOrThreads) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(AllTargets, CompareRows,
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& variant) { return hwy::TargetName(variant.param); });
 
 TEST(Quantile, InterpolatesBetweenOrderStatistics) {
   const std::vector<double> values = {1, 2, 4, 8};

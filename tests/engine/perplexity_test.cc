@@ -132,6 +132,24 @@ TEST_F(Perplexity, AnotherFirstPositionScoresMoreOrLess) {
   }
 }
 
+TEST_F(Perplexity, ScoresFromAnyPositionOn) {
+  const std::vector<NamedStore> stores = named_stores(*model_, {"f32"});
+  const auto scores = [&](std::int64_t first) {
+    return scores_of(*model_, stores, tokens_,
+                     {.context_tokens = kContext, .first_scored = first, .rows_per_pass = 16})
+        .scores.at(0);
+  };
+  const std::vector<TokenScore> all = scores(0);
+  ASSERT_EQ(all.size(), 3u * (kContext - 1));
+  for (const std::int64_t first : {1, 16, 20, 38}) {
+    std::vector<TokenScore> expected;
+    for (std::int64_t at = 0; at < 3 * (kContext - 1); ++at) {
+      if (at % (kContext - 1) >= first) expected.push_back(all[static_cast<std::size_t>(at)]);
+    }
+    expect_equal(scores(first), expected);
+  }
+}
+
 TEST_F(Perplexity, TheReferenceBesideItselfIsExactlyNothing) {
   const PerplexityScores out = scores_of(*model_, named_stores(*model_, {"f32", "f32", "bf16"}),
                                          tokens_, {.context_tokens = kContext});
@@ -214,6 +232,11 @@ TEST_F(Perplexity, RefusesWhatCannotBeScored) {
   EXPECT_EQ(message(tokens_, {.context_tokens = kContext, .first_scored = 39}),
             "the first scored position is 39; legal in a context of 40 tokens are 0 to 38");
   EXPECT_TRUE(message(tokens_, {.context_tokens = 137}).starts_with("f32: "));  // model: 128
+  for (const std::int64_t first : {std::int64_t{-1}, kContext - 1}) {
+    EXPECT_NE(message(tokens_, {.context_tokens = kContext, .first_scored = first})
+                  .find("legal in a context of 40 tokens are 0 to 38"),
+              std::string::npos);
+  }
   Tokens unknown = tokens_;
   unknown[1] = 67;
   EXPECT_NE(message(unknown, {.context_tokens = kContext}).find("token 67"), std::string::npos);

@@ -118,7 +118,7 @@ def check_commands(directory):
                 findings.add(path, line, f"{program} does not exist")
             if program != "pagekv":
                 continue
-            needs_model = command.split()[1] == "run" or MODEL.name in command
+            needs_model = command.split()[1] in ("run", "ppl") or MODEL.name in command
             if needs_model and not MODEL.is_file():
                 skipped += 1
                 continue

@@ -93,6 +93,7 @@ TEST_F(Ppl, ChunksReferenceAndStandardInputAreOptions) {
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[1]["kv"], "bf16");  // the default
   EXPECT_EQ(two[1]["scored"], 2 * 31);
+  EXPECT_EQ(ppl_json({"--chunks", "2", "--first", "60"})[1]["scored"], 2 * 3);
   const json other = ppl_json({"--reference", "bf16", "--kv", "f32,bf16"});
   EXPECT_EQ(other[0]["kv"], "bf16");
   EXPECT_GT(other[1]["mean_kl"], 0.0);
