@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "peers"))
 import gguf_convert  # noqa: E402  (found through the line above)
 
-FORMATS = ["bf16", "kv8", "k8v4", "k8v3", "kv4", "k4v4", "affine:8:32:rot"]
+FORMATS = ["bf16", "kv8", "kv8:f16:rot", "k8v4", "k8v3", "k=affine:6:64:f16:rot,v=codebook:5:rot",
+           "kv4", "kv4:rot", "k4v4", "codebook:4:rot", "k=codebook:5:rot,v=codebook:3:rot"]
 LLAMA_TYPES = ["q8_0", "q5_1", "q4_0"]
 TEXTS = {"wikitext2": "wikitext2/wikitext2-test.tokens.txt",
          "austen": "austen/prideprejudice.txt"}
