@@ -25,8 +25,8 @@ struct Story {
       : shape(cache_shape),
         query_heads(heads),
         length(tokens),
-        k(shape.key_type, tokens, shape.kv_heads, shape.key_dim),
-        v(shape.value_type, tokens, shape.kv_heads, shape.value_dim),
+        k(DType::f32, tokens, shape.kv_heads, shape.key_dim),
+        v(DType::f32, tokens, shape.kv_heads, shape.value_dim),
         q(DType::f32, tokens, heads, shape.key_dim) {
     Random random(seed);
     k.fill_normal(random);
@@ -43,6 +43,17 @@ struct Story {
     return made;
   }
 };
+
+// Dense, affine and codebook on either side, every way to share a scale, rotated and not. Dims that
+// fit all of them: multiples of 32.
+const char* const kFormats[] = {"bf16",
+                                "kv8",
+                                "kv4",
+                                "k8v3",
+                                "k4v4",
+                                "k=affine:3:16:rot,v=affine:5:32:rot",
+                                "k=codebook:4:32:rot,v=codebook:2:head",
+                                "k=codebook:1:f16:norm,v=f32:rot"};
 
 struct Arrangement {
   std::string target;
@@ -81,48 +92,63 @@ AttendResult prefill(const Story& story, const CacheShape& shape, const AttendSp
   return all;
 }
 
-class OnTarget : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(OnTarget, ChunksPagesThreadsAndSplitsKeepBits) {
-  constexpr std::uint64_t kSeed = 5;
-  const CacheShape shape{.kv_heads = 2, .key_dim = 40, .value_dim = 24};
-  const Story story(shape, 6, 530, kSeed);
-  for (const std::int64_t window : {0, 150}) {
+// Chunks, threads, splits and pages, by turns.
+void expect_cutting_keeps_bits(const std::string& target, const Story& story,
+                               const std::vector<std::int64_t>& windows) {
+  const CacheShape& shape = story.shape;
+  for (const std::int64_t window : windows) {
     const AttendSpec spec = story.spec(window);
-    const AttendResult whole = prefill(story, shape, spec, {.target = GetParam()});
-    SCOPED_TRACE(::testing::Message() << "seed " << kSeed << " window " << window);
+    const AttendResult whole = prefill(story, shape, spec, {.target = target});
+    SCOPED_TRACE(::testing::Message() << "window " << window);
     // 1 and 7 rows take the nest for few queries, 64 the other one, in two items.
     for (const std::int64_t chunk : {1, 7, 64}) {
-      EXPECT_TRUE(prefill(story, shape, spec, {.target = GetParam(), .chunk = chunk}) == whole)
+      EXPECT_TRUE(prefill(story, shape, spec, {.target = target, .chunk = chunk}) == whole)
           << "chunk " << chunk;
     }
     for (const int threads : {1, 2, 3}) {
       for (const Cut cut : {Cut::as_planned, Cut::always_split}) {
         EXPECT_TRUE(prefill(story, shape, spec,
-                            {.target = GetParam(), .threads = threads, .cut = cut}) == whole)
+                            {.target = target, .threads = threads, .cut = cut}) == whole)
             << threads << " threads, cut " << static_cast<int>(cut);
       }
     }
     for (const std::int64_t page_tokens : {16, 256}) {
       CacheShape other = shape;
       other.page_tokens = page_tokens;
-      EXPECT_TRUE(prefill(story, other, spec, {.target = GetParam(), .page_seed = 9}) == whole)
+      EXPECT_TRUE(prefill(story, other, spec, {.target = target, .page_seed = 9}) == whole)
           << "page " << page_tokens;
       other.order = PageOrder::layer_major;
-      EXPECT_TRUE(prefill(story, other, spec, {.target = GetParam(), .page_seed = 10}) == whole)
+      EXPECT_TRUE(prefill(story, other, spec, {.target = target, .page_seed = 10}) == whole)
           << "layer-major, page " << page_tokens;
     }
   }
 }
 
+class OnTarget : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OnTarget, ChunksPagesThreadsAndSplitsKeepBits) {
+  constexpr std::uint64_t kSeed = 5;
+  const CacheShape shape{.kv_heads = 2, .key_dim = 40, .value_dim = 24};
+  expect_cutting_keeps_bits(GetParam(), Story(shape, 6, 530, kSeed), {0, 150});
+}
+
+TEST_P(OnTarget, CuttingKeepsBitsInEveryFormat) {
+  constexpr std::uint64_t kSeed = 13;
+  for (const char* format : kFormats) {
+    SCOPED_TRACE(format);
+    const CacheShape shape{
+        .kv_heads = 1, .key_dim = 64, .value_dim = 32, .format = format_of(format)};
+    expect_cutting_keeps_bits(GetParam(), Story(shape, 3, 200, kSeed), {50});
+  }
+}
+
 TEST_P(OnTarget, ArrangementsKeepBits) {
   constexpr std::uint64_t kSeed = 6;
-  for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
-    CacheShape shape{
-        .kv_heads = 1, .key_dim = 64, .value_dim = 72, .key_type = type, .value_type = type};
+  for (const char* format : {"f32", "f16", "bf16", "kv3", "k6v5", "k=codebook:5:rot,v=affine:2"}) {
+    CacheShape shape{.kv_heads = 1, .key_dim = 64, .value_dim = 72, .format = format_of(format)};
     const Story story(shape, 3, 300, kSeed);
     for (const std::int64_t chunk : {1, 300}) {
-      SCOPED_TRACE(::testing::Message() << "seed " << kSeed << ' ' << name(type) << ' ' << chunk);
+      SCOPED_TRACE(::testing::Message() << "seed " << kSeed << ' ' << format << ' ' << chunk);
       const Arrangement how{.target = GetParam(), .chunk = chunk};
       shape.arrangement = TileArrangement::key_tile16;
       const AttendResult tiled = prefill(story, shape, story.spec(0), how);
@@ -132,37 +158,74 @@ TEST_P(OnTarget, ArrangementsKeepBits) {
   }
 }
 
+// Readers round stored elements no further: without a rotation in the way, attention over a
+// quantized page is, bit for bit, that over an f32 page of the elements that it holds.
+TEST_P(OnTarget, StoredElementsAreReadAsTheyAre) {
+  constexpr std::uint64_t kSeed = 14;
+  Random random(kSeed);
+  for (int width = 0; width < kCodecWidths; ++width) {
+    const auto unrotated = [&](std::int64_t dim) {
+      while (true) {
+        const VectorCodec codec = pick_codec(random, width, dim);
+        if (!codec.is_rotated()) return codec;
+      }
+    };
+    CacheShape shape{
+        .kv_heads = 2,
+        .key_dim = 96,
+        .value_dim = 80,
+        .format = {unrotated(96), unrotated(80)},
+        .arrangement = width % 2 == 0 ? TileArrangement::key_tile16 : TileArrangement::row_major};
+    SCOPED_TRACE(::testing::Message() << "seed " << kSeed << ' ' << shape.format.name());
+    Story story(shape, 4, 200, kSeed);
+    const AttendResult rows[2] = {
+        prefill(story, shape, story.spec(0), {.target = GetParam(), .chunk = 1}),
+        prefill(story, shape, story.spec(0), {.target = GetParam()})};
+    PagedCache cache(make_device(GetParam()), shape, {story.length}, kSeed);
+    write(story, cache, 0, story.length);
+    cache.gather(0, 0, story.length, story.k, story.v);
+    shape.format = format_of("f32");
+    EXPECT_TRUE(prefill(story, shape, story.spec(0), {.target = GetParam(), .chunk = 1}) ==
+                rows[0]);
+    EXPECT_TRUE(prefill(story, shape, story.spec(0), {.target = GetParam()}) == rows[1]);
+  }
+}
+
 // Rows behind the window may be gone or hold anything, in the middle of a page or tile too.
 TEST_P(OnTarget, NothingBehindTheWindowIsRead) {
   constexpr std::uint64_t kSeed = 11;
-  const CacheShape shape{.kv_heads = 1, .key_dim = 32, .value_dim = 32};
-  const Story story(shape, 2, 530, kSeed);
-  for (const std::int64_t window : {1, 15, 150}) {
-    for (const std::int64_t rows : {1, 40}) {
-      SCOPED_TRACE(::testing::Message() << "window " << window << " rows " << rows);
-      AttendResult results[2];
-      const std::int64_t first_visible = story.length - rows + 1 - window;
-      for (const std::int64_t begin : {std::int64_t{0}, first_visible}) {
-        PagedCache cache(make_device(GetParam()), shape, {story.length}, kSeed);
-        write(story, cache, begin, story.length);
-        results[begin == 0 ? 0 : 1] =
-            attend(cache, {.queries = {{.sequence = 0, .length = story.length, .rows = rows}},
-                           .spec = story.spec(window),
-                           .q = &story.q});
+  for (const char* format : kFormats) {
+    const CacheShape shape{
+        .kv_heads = 1, .key_dim = 32, .value_dim = 32, .format = format_of(format)};
+    const Story story(shape, 2, 530, kSeed);
+    for (const std::int64_t window : {1, 15, 150}) {
+      for (const std::int64_t rows : {1, 40}) {
+        SCOPED_TRACE(::testing::Message() << format << " window " << window << " rows " << rows);
+        AttendResult results[2];
+        const std::int64_t first_visible = story.length - rows + 1 - window;
+        for (const std::int64_t begin : {std::int64_t{0}, first_visible}) {
+          PagedCache cache(make_device(GetParam()), shape, {story.length}, kSeed);
+          write(story, cache, begin, story.length);
+          results[begin == 0 ? 0 : 1] =
+              attend(cache, {.queries = {{.sequence = 0, .length = story.length, .rows = rows}},
+                             .spec = story.spec(window),
+                             .q = &story.q});
+        }
+        EXPECT_TRUE(results[0] == results[1]);
       }
-      EXPECT_TRUE(results[0] == results[1]);
     }
   }
 }
 
 // A row alone, and the same row among seven other sequences of any kind.
-TEST_P(OnTarget, CompanyKeepsBits) {
+void expect_company_keeps_bits(const std::string& target, const Format& format) {
   constexpr std::uint64_t kSeed = 7;
   Random random(kSeed);
-  const CacheShape shape{.kv_heads = 1, .key_dim = 32, .value_dim = 32, .page_tokens = 32};
+  const CacheShape shape{
+      .kv_heads = 1, .key_dim = 32, .value_dim = 32, .format = format, .page_tokens = 32};
   std::vector<std::int64_t> lengths;
   for (int index = 0; index < 8; ++index) lengths.push_back(pick(random, 1, 700));
-  PagedCache cache(make_device(GetParam(), 2), shape, lengths, kSeed);
+  PagedCache cache(make_device(target, 2), shape, lengths, kSeed);
   std::vector<Query> queries;
   std::int64_t total_rows = 0;
   for (std::size_t index = 0; index < lengths.size(); ++index) {
@@ -198,14 +261,26 @@ TEST_P(OnTarget, CompanyKeepsBits) {
   }
 }
 
+TEST_P(OnTarget, CompanyKeepsBits) {
+  for (const char* format : kFormats) {
+    SCOPED_TRACE(format);
+    expect_company_keeps_bits(GetParam(), format_of(format));
+  }
+}
+
 // While one thread writes rows past a view's length, into the view's last tile too, others read the
 // view and copy its rows. A thread sanitizer looks on.
 TEST_P(OnTarget, WritersPastTheLengthDisturbNoReader) {
   constexpr std::uint64_t kSeed = 12;
-  for (const TileArrangement arrangement :
-       {TileArrangement::row_major, TileArrangement::key_tile16}) {
+  for (int index = 0; index < 6; ++index) {
     const CacheShape shape{
-        .kv_heads = 1, .key_dim = 32, .value_dim = 32, .arrangement = arrangement};
+        .kv_heads = 1,
+        .key_dim = 32,
+        .value_dim = 32,
+        .format = format_of(index < 2   ? "bf16"
+                            : index < 4 ? "k3v3"
+                                        : "k=codebook:5,v=affine:6"),
+        .arrangement = index % 2 == 0 ? TileArrangement::row_major : TileArrangement::key_tile16};
     const Story story(shape, 4, 64, kSeed);
     constexpr std::int64_t kLength = 21;
     PagedCache cache(make_device(GetParam()), shape, {story.length, story.length}, kSeed);
@@ -255,14 +330,14 @@ TEST(Targets, OfOneRoundingAgreeBitForBit) {
     const std::string& better = targets[index - 1];
     const std::string& worse = targets[index];
     if (fuses(better) != fuses(worse)) continue;
-    for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
+    for (const char* format : {"f32", "f16", "bf16", "kv5", "k8v3", "k=codebook:8:rot,v=f16:rot"}) {
       for (const std::int64_t rows : {1, 20}) {
         for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
           const CacheShape shape{
-              .kv_heads = 1, .key_dim = 72, .value_dim = 88, .key_type = type, .value_type = type};
+              .kv_heads = 1, .key_dim = 72, .value_dim = 88, .format = format_of(format)};
           EXPECT_TRUE(differential(better, shape, 5, rows, arithmetic) ==
                       differential(worse, shape, 5, rows, arithmetic))
-              << better << " and " << worse << ", " << name(type) << ", " << rows << " rows";
+              << better << " and " << worse << ", " << format << ", " << rows << " rows";
         }
       }
     }

@@ -1,4 +1,5 @@
-// The direct and the gathered arm against float64, over random shapes on every target.
+// The direct and the gathered arm against float64 over the stored elements, over random shapes and
+// formats on every target.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,12 +40,12 @@ struct Trial {
 std::ostream& operator<<(std::ostream& to, const Trial& trial) {
   const CacheShape& shape = trial.shape;
   to << "kv_heads " << shape.kv_heads << " query_heads " << trial.query_heads << " key_dim "
-     << shape.key_dim << " value_dim " << shape.value_dim << " K " << name(shape.key_type) << " V "
-     << name(shape.value_type) << " page " << shape.page_tokens << " arrangement "
-     << static_cast<int>(shape.arrangement) << " mask " << static_cast<int>(trial.spec.mask)
-     << " window " << trial.spec.window_tokens << " softcap " << trial.spec.logit_softcap
-     << " arithmetic " << static_cast<int>(trial.spec.arithmetic) << " q " << name(trial.query_type)
-     << " out " << name(trial.out_type) << " sinks " << trial.sinks;
+     << shape.key_dim << " value_dim " << shape.value_dim << ' ' << shape.format.name() << " page "
+     << shape.page_tokens << " arrangement " << static_cast<int>(shape.arrangement) << " mask "
+     << static_cast<int>(trial.spec.mask) << " window " << trial.spec.window_tokens << " softcap "
+     << trial.spec.logit_softcap << " arithmetic " << static_cast<int>(trial.spec.arithmetic)
+     << " q " << name(trial.query_type) << " out " << name(trial.out_type) << " sinks "
+     << trial.sinks;
   for (const Query& query : trial.queries) to << " [" << query.length << "/" << query.rows << "]";
   return to;
 }
@@ -56,7 +57,15 @@ std::int64_t pick_length(Random& random) {
   return std::max<std::int64_t>(0, pick_one(random, kEdges) + pick(random, -1, 1));
 }
 
-Trial pick_trial(Random& random) {
+// Of the codecs of keys and values, trial `index` has kinds and widths that follow from it: all of
+// them come up on either side within kCodecWidths trials, in other pairs each time.
+Format pick_format(Random& random, int index, int key_dim, int value_dim) {
+  const int round = index / kCodecWidths;
+  return {pick_codec(random, index % kCodecWidths, key_dim),
+          pick_codec(random, (7 * index + 4 * round + 2) % kCodecWidths, value_dim)};
+}
+
+Trial pick_trial(Random& random, int index) {
   const std::vector<DType> types = {DType::f32, DType::f16, DType::bf16};
   const std::vector<int> dims = {8, 16, 24, 40, 64, 72, 80, 96, 128, 192, 256, 576};
   const std::vector<int> groups = {1, 1, 2, 3, 4, 5, 7, 8, 16};
@@ -64,19 +73,18 @@ Trial pick_trial(Random& random) {
   trial.shape = {.kv_heads = static_cast<int>(pick(random, 1, 3)),
                  .key_dim = pick_one(random, dims),
                  .value_dim = pick_one(random, dims),
-                 .key_type = pick_one(random, types),
-                 .value_type = pick_one(random, types),
                  .page_tokens = 16 * pick(random, 1, 9),
                  .arrangement = pick(random, 0, 1) == 0 ? TileArrangement::row_major
                                                         : TileArrangement::key_tile16,
                  .order = pick(random, 0, 1) == 0 ? PageOrder::page_major : PageOrder::layer_major};
+  trial.shape.format = pick_format(random, index, trial.shape.key_dim, trial.shape.value_dim);
   trial.query_heads = trial.shape.kv_heads * pick_one(random, groups);
   const std::int64_t sequences = pick(random, 1, 3);
-  for (std::int64_t index = 0; index < sequences; ++index) {
+  for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
     const std::int64_t length = pick_length(random);
     const std::int64_t most = std::min<std::int64_t>(length, pick(random, 0, 2) == 0 ? 70 : 4);
     trial.lengths.push_back(length);
-    trial.queries.push_back({.sequence = static_cast<std::size_t>(index),
+    trial.queries.push_back({.sequence = static_cast<std::size_t>(sequence),
                              .length = length,
                              .rows = pick(random, 1, std::max<std::int64_t>(1, most))});
   }
@@ -105,9 +113,8 @@ Inputs make_inputs(const Trial& trial, Random& random) {
   Inputs inputs{{}, {}, Tensor(trial.query_type, rows, trial.query_heads, trial.shape.key_dim), {}};
   inputs.q.fill_normal(random);
   for (const std::int64_t length : trial.lengths) {
-    inputs.k.emplace_back(trial.shape.key_type, length, trial.shape.kv_heads, trial.shape.key_dim);
-    inputs.v.emplace_back(trial.shape.value_type, length, trial.shape.kv_heads,
-                          trial.shape.value_dim);
+    inputs.k.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.key_dim);
+    inputs.v.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.value_dim);
     inputs.k.back().fill_normal(random);
     inputs.v.back().fill_normal(random);
   }
@@ -118,9 +125,19 @@ Inputs make_inputs(const Trial& trial, Random& random) {
   return inputs;
 }
 
-// Compares one query's rows of `got` with float64.
-void expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
-                  std::int64_t first_row, const AttendResult& got, bool gathered) {
+// Stores all sequences and puts the elements that are stored in place of the inputs.
+void store(PagedCache& cache, Inputs& inputs) {
+  for (std::size_t index = 0; index < inputs.k.size(); ++index) {
+    const std::int64_t length = inputs.k[index].rows();
+    if (length == 0) continue;
+    ASSERT_EQ(cache.write(index, 0, inputs.k[index], inputs.v[index]), -1);
+    cache.gather(index, 0, length, inputs.k[index], inputs.v[index]);
+  }
+}
+
+// Compares one query's rows of `got` with float64. Returns the largest logit.
+double expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
+                    std::int64_t first_row, const AttendResult& got, bool gathered) {
   const ReferenceResult want =
       reference_attention({.k = &inputs.k[query.sequence],
                            .v = &inputs.v[query.sequence],
@@ -147,33 +164,39 @@ void expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
       EXPECT_NEAR(lse, want.lse[i], bound * (1.0 + std::abs(want.lse[i])));
     }
   }
+  return want.max_abs_logit;
 }
 
 void run_trial(const Trial& trial, const std::string& target, Random& random) {
-  const Inputs inputs = make_inputs(trial, random);
+  Inputs inputs = make_inputs(trial, random);
   PagedCache cache(make_device(target), trial.shape, trial.lengths, random());
-  for (std::size_t index = 0; index < trial.lengths.size(); ++index) {
-    if (trial.lengths[index] == 0) continue;
-    ASSERT_EQ(cache.write(index, 0, inputs.k[index], inputs.v[index]), -1);
-  }
+  store(cache, inputs);
   AttendRequest request{.queries = trial.queries,
                         .spec = trial.spec,
                         .q = &inputs.q,
                         .out_type = trial.out_type,
                         .sinks = trial.sinks ? inputs.sinks.data() : nullptr};
-  for (const ReadArm arm : {ReadArm::direct, ReadArm::gathered}) {
-    request.spec.arm = arm;
-    const AttendResult got = attend(cache, request);
-    std::int64_t first_row = 0;
-    for (const Query& query : trial.queries) {
-      expect_close(trial, inputs, query, first_row, got, arm == ReadArm::gathered);
-      first_row += query.rows;
-    }
-  }
+  const AttendResult direct = attend(cache, request);
+  request.spec.arm = ReadArm::gathered;
+  const AttendResult gathered = attend(cache, request);
   request.spec.arm = ReadArm::direct;
-  const AttendResult whole = attend(cache, request);
   request.cut = Cut::always_split;
-  EXPECT_TRUE(attend(cache, request) == whole) << "a split changed bits";
+  EXPECT_TRUE(attend(cache, request) == direct) << "a split changed bits";
+
+  std::int64_t first_row = 0;
+  double max_abs_logit = 0.0;
+  for (const Query& query : trial.queries) {
+    max_abs_logit =
+        std::max(max_abs_logit, expect_close(trial, inputs, query, first_row, direct, false));
+    expect_close(trial, inputs, query, first_row, gathered, true);
+    first_row += query.rows;
+  }
+  const bool fast = trial.spec.arithmetic == Arithmetic::fast;
+  const double bound =
+      (fast ? kFastBound : exact_bound(max_abs_logit)) + exact_bound(max_abs_logit);
+  const std::vector<double> want(gathered.out.begin(), gathered.out.end());
+  EXPECT_LE(relative_l2(want, direct.out), bound + 2 * output_rounding(trial.out_type))
+      << "the arms differ";
 }
 
 class OnTarget : public ::testing::TestWithParam<std::string> {};
@@ -184,7 +207,7 @@ TEST_P(OnTarget, RandomShapesStayWithinTheBounds) {
   for (int index = 0; index < trials; ++index) {
     const auto seed = static_cast<std::uint64_t>(1000 + index);
     Random random(seed);
-    const Trial trial = pick_trial(random);
+    const Trial trial = pick_trial(random, index);
     SCOPED_TRACE(::testing::Message() << GetParam() << " seed " << seed << ": " << trial);
     run_trial(trial, GetParam(), random);
     if (HasFailure()) break;
@@ -202,9 +225,9 @@ TEST_P(OnTarget, NormalDataStaysAccurateTo8kTokens) {
   trial.spec.window_tokens = 0;
   trial.lengths = {8192};
   trial.queries = {{.sequence = 0, .length = 8192, .rows = 1}};
-  const Inputs inputs = make_inputs(trial, random);
+  Inputs inputs = make_inputs(trial, random);
   PagedCache cache(make_device(GetParam()), trial.shape, trial.lengths, seed);
-  ASSERT_EQ(cache.write(0, 0, inputs.k[0], inputs.v[0]), -1);
+  store(cache, inputs);
   for (const std::int64_t length : {1024, 8192}) {
     const std::vector<Query> queries = {{.sequence = 0, .length = length, .rows = 1}};
     const AttendResult got =
@@ -224,7 +247,8 @@ TEST_P(OnTarget, LargeLogitsErrByTheirSizeOnly) {
   Random random(seed);
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   Trial trial;
-  trial.shape = {.kv_heads = 1, .key_dim = 64, .value_dim = 64, .key_type = DType::f32};
+  trial.shape = {
+      .kv_heads = 1, .key_dim = 64, .value_dim = 64, .format = format_of("k=f32,v=bf16")};
   trial.query_heads = 4;
   trial.spec.query_heads = 4;
   trial.spec.window_tokens = 0;
@@ -234,7 +258,7 @@ TEST_P(OnTarget, LargeLogitsErrByTheirSizeOnly) {
     Inputs inputs = make_inputs(trial, random);
     inputs.k[0].fill_normal(random, deviation);
     PagedCache cache(make_device(GetParam()), trial.shape, trial.lengths, seed);
-    ASSERT_EQ(cache.write(0, 0, inputs.k[0], inputs.v[0]), -1);
+    store(cache, inputs);
     const AttendResult got =
         attend(cache, {.queries = trial.queries, .spec = trial.spec, .q = &inputs.q});
     expect_close(trial, inputs, trial.queries[0], 0, got, false);

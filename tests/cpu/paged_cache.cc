@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "codec/arrangement.h"
 #include "cpu/constants.h"
 
 namespace pagekv::testing {
@@ -18,15 +19,14 @@ CacheLayout make_layout(const CacheShape& shape) {
   const LayerSpec tested{.kv_heads = shape.kv_heads,
                          .key_dim = shape.key_dim,
                          .value_dim = shape.value_dim,
-                         .format = {.k = VectorCodec::dense(shape.key_type),
-                                    .v = VectorCodec::dense(shape.value_type)}};
+                         .format = shape.format};
   LayerSpec other = tested;  // so that offsets and strides are not those of a lone layer
   other.kv_heads = 1;
   auto layout = CacheLayout::make({.layers = {other, tested},
                                    .page_tokens = shape.page_tokens,
                                    .order = shape.order,
                                    .arrangement = shape.arrangement});
-  EXPECT_TRUE(layout.has_value());
+  EXPECT_TRUE(layout.has_value()) << layout.error().message();
   return *std::move(layout);
 }
 
@@ -49,6 +49,12 @@ LayerAddress address_of(const CacheLayout& layout, const CacheShape& shape, std:
 }
 
 }  // namespace
+
+Format format_of(const std::string& text) {
+  const auto format = Format::parse(text);
+  EXPECT_TRUE(format.has_value()) << text;
+  return *format;
+}
 
 Device make_device(const std::string& target, int threads) {
   auto device = make_cpu_device({.threads = threads, .target = target});
@@ -94,11 +100,31 @@ void PagedCache::gather(std::size_t sequence, std::int64_t begin, std::int64_t e
 std::vector<std::byte> PagedCache::page_bytes(PageId page) const {
   const std::byte* base = address_.base + internal::index(page) * address_.page_stride;
   std::vector<std::byte> bytes;
-  for (const PlaneLayout& plane : {address_.k[0], address_.v[0]}) {
-    const std::byte* from = base + plane.offset;
-    bytes.insert(bytes.end(), from, from + shape_.kv_heads * plane.head_stride);
+  for (const PlaneLayouts& planes : {address_.k, address_.v}) {
+    for (const PlaneLayout& plane : planes) {
+      const std::byte* from = base + plane.offset;
+      bytes.insert(bytes.end(), from, from + shape_.kv_heads * plane.head_stride);
+    }
   }
   return bytes;
+}
+
+EncodedVector PagedCache::stored(std::size_t sequence, std::int64_t position, std::int64_t kv_head,
+                                 bool keys) const {
+  const PageId page = pages(sequence)[position / shape_.page_tokens];
+  const std::byte* base = address_.base + internal::index(page) * address_.page_stride;
+  EncodedVector found;
+  for (std::size_t i = 0; i < found.planes.size(); ++i) {
+    const PlaneLayout& plane = keys ? address_.k[i] : address_.v[i];
+    const internal::PlaneShape plane_shape =
+        keys ? internal::key_shape(plane, shape_.arrangement) : internal::value_shape(plane);
+    const std::byte* head = base + plane.offset + kv_head * plane.head_stride;
+    for (std::int64_t byte = 0; byte < plane.row_bytes; ++byte) {
+      found.planes[i].push_back(
+          head[internal::byte_offset(plane_shape, position % shape_.page_tokens, byte)]);
+    }
+  }
+  return found;
 }
 
 float scale_of(const CacheShape& shape, const AttendSpec& spec) {

@@ -10,6 +10,7 @@
 #include "core/backend.h"
 #include "core/plan.h"
 #include "pagekv/device.h"
+#include "support/codecs.h"
 #include "support/random_data.h"
 
 namespace pagekv::testing {
@@ -22,12 +23,14 @@ struct CacheShape {
   int kv_heads = 1;
   int key_dim = 64;
   int value_dim = 64;
-  DType key_type = DType::bf16;
-  DType value_type = DType::bf16;
+  Format format{};  // bf16
   std::int64_t page_tokens = 64;
   TileArrangement arrangement = TileArrangement::key_tile16;
   PageOrder order = PageOrder::page_major;
 };
+
+// REQUIRES: a text that Format::parse() reads.
+Format format_of(const std::string& text);
 
 Device make_device(const std::string& target = {}, int threads = 1);
 
@@ -47,8 +50,15 @@ class PagedCache {
   std::int64_t write(std::size_t sequence, std::int64_t position, const Tensor& k, const Tensor& v);
   void gather(std::size_t sequence, std::int64_t begin, std::int64_t end, Tensor& k,
               Tensor& v) const;
-  // Every byte of the layer's K and V planes of one page.
+  // Every byte of the layer's planes of one page, those of keys first.
   std::vector<std::byte> page_bytes(PageId page) const;
+  // Where a vector is that is stored at `position`: the bytes of each of its planes, in their
+  // order within a row.
+  EncodedVector stored(std::size_t sequence, std::int64_t position, std::int64_t kv_head,
+                       bool keys) const;
+  // The settled codec of a side, and its dim.
+  const VectorCodec& codec(bool keys) const { return keys ? address_.format.k : address_.format.v; }
+  std::int64_t dim(bool keys) const { return keys ? shape_.key_dim : shape_.value_dim; }
 
  private:
   Device device_;

@@ -17,33 +17,23 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 constexpr TileArrangement kArrangements[] = {TileArrangement::row_major,
                                              TileArrangement::key_tile16};
 
+Format dense(DType type) {
+  return {VectorCodec::dense(type), VectorCodec::dense(type)};
+}
+
 // Every stored element is the input rounded once, where the layout says.
 void expect_stored(const PagedCache& cache, std::int64_t position, const Tensor& k,
                    const Tensor& v) {
-  const CacheShape& shape = cache.shape();
-  const LayerAddress& address = cache.address();
-  const auto expect_element = [&](DType type, const std::byte* at, float want) {
-    std::byte stored[4];
-    store_element(type, want, stored);
-    EXPECT_EQ(std::memcmp(at, stored, static_cast<std::size_t>(size_bytes(type))), 0);
-  };
-  for (std::int64_t row = 0; row < k.rows(); ++row) {
-    const std::int64_t token = position + row;
-    const PageId page = cache.pages(0)[token / shape.page_tokens];
-    const std::byte* base = address.base + internal::index(page) * address.page_stride;
-    for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
-      const std::byte* keys = base + address.k[0].offset + head * address.k[0].head_stride;
-      const std::byte* values = base + address.v[0].offset + head * address.v[0].head_stride;
-      const auto key_plane = internal::key_shape(address.k[0], shape.arrangement);
-      for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
-        const std::int64_t at = internal::byte_offset(key_plane, token % shape.page_tokens,
-                                                      dim * size_bytes(shape.key_type));
-        expect_element(shape.key_type, keys + at, k.at(row, head, dim));
-      }
-      for (std::int64_t dim = 0; dim < shape.value_dim; ++dim) {
-        const std::int64_t at =
-            (token % shape.page_tokens * shape.value_dim + dim) * size_bytes(shape.value_type);
-        expect_element(shape.value_type, values + at, v.at(row, head, dim));
+  for (const bool keys : {true, false}) {
+    const Tensor& from = keys ? k : v;
+    const DType type = cache.codec(keys).dtype();
+    for (std::int64_t row = 0; row < from.rows(); ++row) {
+      for (std::int64_t head = 0; head < from.heads(); ++head) {
+        std::vector<std::byte> want(static_cast<std::size_t>(from.dim() * size_bytes(type)));
+        for (std::int64_t dim = 0; dim < from.dim(); ++dim) {
+          store_element(type, from.at(row, head, dim), want.data() + dim * size_bytes(type));
+        }
+        EXPECT_EQ(cache.stored(0, position + row, head, keys).planes[0], want) << row;
       }
     }
   }
@@ -62,8 +52,7 @@ TEST_P(OnTarget, EncodeAndGatherRoundTrip) {
         const CacheShape shape{.kv_heads = 2,
                                .key_dim = 24,
                                .value_dim = 40,
-                               .key_type = storage,
-                               .value_type = storage,
+                               .format = dense(storage),
                                .page_tokens = 32,
                                .arrangement = arrangement};
         PagedCache cache(make_device(GetParam(), 2), shape, {100}, kSeed);
@@ -130,8 +119,7 @@ TEST_P(OnTarget, BadTokensAreFoundPerSpan) {
   constexpr std::uint64_t kSeed = 23;
   Random random(kSeed);
   for (const DType storage : kTypes) {
-    const CacheShape shape{
-        .kv_heads = 2, .key_dim = 16, .value_dim = 8, .key_type = storage, .value_type = storage};
+    const CacheShape shape{.kv_heads = 2, .key_dim = 16, .value_dim = 8, .format = dense(storage)};
     const std::vector<std::int64_t> tokens = {40, 1, 900, 70};
     PagedCache cache(make_device(GetParam(), 2), shape, tokens, kSeed);
     std::vector<WriteSpan> spans;
@@ -167,8 +155,7 @@ TEST_P(OnTarget, CopyRowsTakesTheFirstRowsAndNoMore) {
         const CacheShape shape{.kv_heads = 2,
                                .key_dim = 8,
                                .value_dim = 16,
-                               .key_type = storage,
-                               .value_type = storage,
+                               .format = dense(storage),
                                .page_tokens = 48,
                                .arrangement = arrangement};
         PagedCache cache(make_device(GetParam()), shape, {48, 48}, kSeed);
@@ -199,11 +186,7 @@ TEST_P(OnTarget, CopyRowsTakesTheFirstRowsAndNoMore) {
 
 // Heads and tokens need not be packed.
 TEST_P(OnTarget, StridesAreFollowed) {
-  const CacheShape shape{.kv_heads = 2,
-                         .key_dim = 8,
-                         .value_dim = 8,
-                         .key_type = DType::f32,
-                         .value_type = DType::f32};
+  const CacheShape shape{.kv_heads = 2, .key_dim = 8, .value_dim = 8, .format = dense(DType::f32)};
   PagedCache cache(make_device(GetParam()), shape, {20}, 1);
   // [head][token][dim] with a gap after each row.
   std::vector<float> input(static_cast<std::size_t>(2 * 20 * 11));

@@ -44,35 +44,32 @@ std::vector<VectorCodec> codecs_of(CodecKind kind, int bits, DType type, std::in
   return all;
 }
 
-std::vector<std::vector<VectorCodec>> codecs_by_width(std::int64_t dim) {
-  std::vector<std::vector<VectorCodec>> all;
-  for (const DType type : kAllDTypes) all.push_back(codecs_of(CodecKind::dense, 0, type, dim));
-  for (const int bits : kAffineBits) {
-    all.push_back(codecs_of(CodecKind::affine, bits, DType::f32, dim));
+static_assert(kCodecWidths == kAllDTypes.size() + kAffineBits.size() + kCodebookBits.size());
+
+std::vector<VectorCodec> codecs_of_width(int width, std::int64_t dim) {
+  auto index = static_cast<std::size_t>(width);
+  if (index < kAllDTypes.size()) return codecs_of(CodecKind::dense, 0, kAllDTypes[index], dim);
+  index -= kAllDTypes.size();
+  if (index < kAffineBits.size()) {
+    return codecs_of(CodecKind::affine, kAffineBits[index], DType::f32, dim);
   }
-  for (const int bits : kCodebookBits) {
-    all.push_back(codecs_of(CodecKind::codebook, bits, DType::f32, dim));
-  }
-  return all;
+  index -= kAffineBits.size();
+  return codecs_of(CodecKind::codebook, kCodebookBits[index], DType::f32, dim);
 }
 
 }  // namespace
 
 std::vector<VectorCodec> all_codecs(std::int64_t dim) {
   std::vector<VectorCodec> all;
-  for (const auto& codecs : codecs_by_width(dim))
+  for (int width = 0; width < kCodecWidths; ++width) {
+    const std::vector<VectorCodec> codecs = codecs_of_width(width, dim);
     all.insert(all.end(), codecs.begin(), codecs.end());
+  }
   return all;
 }
 
-std::vector<VectorCodec> one_codec_per_width(Random& random, std::int64_t dim) {
-  std::vector<VectorCodec> some;
-  for (const auto& codecs : codecs_by_width(dim)) some.push_back(pick_one(random, codecs));
-  return some;
-}
-
-VectorCodec pick_codec(Random& random, std::int64_t dim) {
-  return pick_one(random, one_codec_per_width(random, dim));
+VectorCodec pick_codec(Random& random, int width, std::int64_t dim) {
+  return pick_one(random, codecs_of_width(width, dim));
 }
 
 std::optional<EncodedVector> encode_alone(const VectorCodec& codec, std::vector<float> values) {

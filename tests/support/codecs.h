@@ -22,11 +22,10 @@ inline constexpr std::array kAllFits = {ScaleFit::rms, ScaleFit::norm, ScaleFit:
 // fits and types of scales, rotated and not.
 std::vector<VectorCodec> all_codecs(std::int64_t dim);
 
-// One of each kind and width, whatever else it is.
-std::vector<VectorCodec> one_codec_per_width(Random& random, std::int64_t dim);
-
-// A legal codec; each kind and width has the same chance.
-VectorCodec pick_codec(Random& random, std::int64_t dim);
+// Kinds and widths are numbered: a test that takes each of [0, kCodecWidths) leaves no kernel out.
+inline constexpr int kCodecWidths = 15;
+// A random one of that kind and width: groups, fits, types of scales, rotated or not.
+VectorCodec pick_codec(Random& random, int width, std::int64_t dim);
 
 // One vector as the reference codec stores it: the bytes of each plane, in storage order.
 struct EncodedVector {
