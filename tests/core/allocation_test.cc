@@ -54,11 +54,16 @@ class DecodeLoop {
   std::vector<float> in_, out_;
 };
 
-TEST(Allocation, SteadyDecodeAllocatesNothing) {
+class Allocation : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Allocation, SteadyDecodeAllocatesNothing) {
   LayoutSpec spec{.page_tokens = 16, .window_slack_tokens = 8};
   for (const std::int64_t window : {0, 0, 48}) {
-    spec.layers.push_back(
-        {.kv_heads = kKvHeads, .key_dim = kDim, .value_dim = kDim, .window_tokens = window});
+    spec.layers.push_back({.kv_heads = kKvHeads,
+                           .key_dim = kDim,
+                           .value_dim = kDim,
+                           .format = *Format::parse(GetParam()),
+                           .window_tokens = window});
   }
   // Small enough that one extent per group is committed long before the counted steps.
   Store store = *Store::make(*CacheLayout::make(spec), *make_cpu_device({.threads = 2}),
@@ -81,6 +86,12 @@ TEST(Allocation, SteadyDecodeAllocatesNothing) {
   EXPECT_GT(testing::allocations(), before) << "stats() allocates, so the counter works";
   EXPECT_LT(growth_steps, 40);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, Allocation,
+                         ::testing::Values("bf16", "k8v3", "k=codebook:4:rot,v=affine:5:rot"),
+                         [](const auto& format) {
+                           return "format" + std::to_string(format.index);
+                         });
 
 }  // namespace
 }  // namespace pagekv

@@ -1,8 +1,8 @@
 // Random histories of a store against a naive model in which a sequence is a list of numbers.
 //
 // PAGEKV_TEST_SCALE multiplies the number of operations, PAGEKV_TEST_SEED repeats a history.
-// Guards rules 1 (dense pages are exact), 4, 5 (free rows are NaN here), 8 (check() after
-// every operation), 9, 10, 11, 12 and 14.
+// Guards rules 1 (dense pages are exact), 2 and 3 (others hold what each vector alone is encoded
+// to), 4, 5 (free rows are NaN here), 8 (check() after every operation), 9, 10, 11, 12 and 14.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +27,7 @@ constexpr int kOperationShare = 1;
 struct Setting {
   const char* name;
   const char* format;
+  const char* overrides;  // of single layers
   std::vector<std::int64_t> windows;
   std::int64_t page_tokens;
   std::int64_t slack;
@@ -93,8 +94,13 @@ class History {
 
  private:
   static LayoutSpec layout(const Setting& setting) {
-    LayoutSpec spec = small_layout(setting.windows, *Format::parse(setting.format),
-                                   setting.page_tokens, setting.slack);
+    const Format base = *Format::parse(setting.format);
+    LayoutSpec spec = small_layout(setting.windows, base, setting.page_tokens, setting.slack);
+    const auto formats =
+        parse_layer_formats(base, setting.overrides, static_cast<int>(spec.layers.size()));
+    for (std::size_t at = 0; at < spec.layers.size(); ++at) {
+      spec.layers[at].format = formats->at(at);
+    }
     spec.order = setting.order;
     spec.arrangement = setting.arrangement;
     return spec;
@@ -377,12 +383,22 @@ constexpr auto kLayerMajor = PageOrder::layer_major;
 INSTANTIATE_TEST_SUITE_P(
     Settings, HistoryTest,
     ::testing::Values(
-        Setting{"roomy_bf16", "bf16", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, false, 30000},
-        Setting{
-            "roomy_f32_layer_major", "f32", {0, 0}, 32, 0, kLayerMajor, kTiled, 1000, false, 10000},
-        Setting{"windows_f16", "f16", {0, 24}, 16, 8, kPageMajor, kTiled, 1000, false, 20000},
+        Setting{"roomy_bf16", "bf16", "", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, false, 20000},
+        Setting{"roomy_f32_layer_major",
+                "f32",
+                "",
+                {0, 0},
+                32,
+                0,
+                kLayerMajor,
+                kTiled,
+                1000,
+                false,
+                6000},
+        Setting{"windows_f16", "f16", "", {0, 24}, 16, 8, kPageMajor, kTiled, 1000, false, 12000},
         Setting{"windows_row_major",
                 "bf16",
+                "",
                 {40, 0, 7},
                 48,
                 0,
@@ -390,10 +406,44 @@ INSTANTIATE_TEST_SUITE_P(
                 kRowMajor,
                 1000,
                 false,
-                10000},
-        Setting{"few_pages", "bf16", {0}, 16, 0, kPageMajor, kTiled, 9, false, 20000},
+                6000},
+        Setting{"few_pages", "bf16", "", {0}, 16, 0, kPageMajor, kTiled, 9, false, 12000},
         Setting{
-            "few_pages_windows", "f32", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, true, 20000}),
+            "few_pages_windows", "f32", "", {0, 20}, 16, 4, kPageMajor, kRowMajor, 12, true, 12000},
+        Setting{"roomy_k8v3", "k8v3", "", {0, 0}, 16, 0, kPageMajor, kTiled, 1000, false, 6000},
+        Setting{"windows_odd_widths",
+                "k=affine:3:8:rot,v=affine:5:8:f16",
+                "",
+                {0, 24},
+                32,
+                8,
+                kLayerMajor,
+                kTiled,
+                1000,
+                false,
+                6000},
+        Setting{"few_pages_codebook",
+                "k=codebook:4:rot,v=codebook:1:f32:norm",
+                "",
+                {0},
+                16,
+                0,
+                kPageMajor,
+                kRowMajor,
+                9,
+                false,
+                8000},
+        Setting{"few_pages_mixed_layers",
+                "k4v4",
+                "0=bf16;2=kv2",
+                {0, 20, 0, 20},
+                16,
+                4,
+                kPageMajor,
+                kTiled,
+                12,
+                true,
+                8000}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

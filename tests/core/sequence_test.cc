@@ -1,4 +1,5 @@
-// Sequences and views: fork, truncate, publish, copy-on-write, windows, donors.
+// Sequences and views: fork, truncate, publish, copy-on-write, windows, donors; in dense, affine
+// and codebook pages.
 #include "pagekv/sequence.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +12,11 @@ namespace {
 
 constexpr StoreOptions kRoomy{.cap_bytes = 4 << 20, .max_sequence_tokens = 1024};
 
-class SequenceTest : public ::testing::Test {
+class SequenceTest : public ::testing::TestWithParam<const char*> {
  protected:
+  static Format format() { return *Format::parse(GetParam()); }
   TokenCache cache(const std::vector<std::int64_t>& windows = {0, 0}, std::int64_t slack = 0) {
-    return TokenCache(test_.device, small_layout(windows, *Format::parse("bf16"), 16, slack),
-                      kRoomy);
+    return TokenCache(test_.device, small_layout(windows, format(), 16, slack), kRoomy);
   }
   static GroupStats stats(TokenCache& cache, int group = 0) {
     return cache.store().stats().groups.at(static_cast<std::size_t>(group));
@@ -24,7 +25,7 @@ class SequenceTest : public ::testing::Test {
   TestDevice test_;
 };
 
-TEST_F(SequenceTest, HoldsWhatWasAppendedInAnyChunks) {
+TEST_P(SequenceTest, HoldsWhatWasAppendedInAnyChunks) {
   auto tokens = cache();
   auto sequence = *tokens.store().create_sequence();
   Tokens all;
@@ -39,7 +40,7 @@ TEST_F(SequenceTest, HoldsWhatWasAppendedInAnyChunks) {
 }
 
 // Rule 10: the first append after a fork copies at most one tail page.
-TEST_F(SequenceTest, ForkSharesPagesAndTheSecondWriterCopiesOne) {
+TEST_P(SequenceTest, ForkSharesPagesAndTheSecondWriterCopiesOne) {
   auto tokens = cache();
   auto parent = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(parent, count_up(0, 40)));
@@ -61,7 +62,7 @@ TEST_F(SequenceTest, ForkSharesPagesAndTheSecondWriterCopiesOne) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-TEST_F(SequenceTest, ForkAtAPageEdgeCopiesNothing) {
+TEST_P(SequenceTest, ForkAtAPageEdgeCopiesNothing) {
   auto tokens = cache();
   auto parent = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(parent, count_up(0, 32)));
@@ -72,7 +73,7 @@ TEST_F(SequenceTest, ForkAtAPageEdgeCopiesNothing) {
 }
 
 // Rule 10: a view never changes.
-TEST_F(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
+TEST_P(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
   auto tokens = cache();
   View view;
   const Tokens prefix = count_up(0, 25);
@@ -97,7 +98,7 @@ TEST_F(SequenceTest, ViewOutlivesEverythingThatHappensToItsSequence) {
 
 // Rule 9: a page with a single holder is written in place after a truncation; a shared one
 // is never lowered.
-TEST_F(SequenceTest, TruncatedRowsAreWrittenInPlaceOnlyByASoleHolder) {
+TEST_P(SequenceTest, TruncatedRowsAreWrittenInPlaceOnlyByASoleHolder) {
   auto tokens = cache();
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 30)));
@@ -117,7 +118,7 @@ TEST_F(SequenceTest, TruncatedRowsAreWrittenInPlaceOnlyByASoleHolder) {
   EXPECT_TRUE(tokens.holds(sequence, expected));
 }
 
-TEST_F(SequenceTest, TruncateToNothingGivesEveryPageBack) {
+TEST_P(SequenceTest, TruncateToNothingGivesEveryPageBack) {
   auto tokens = cache();
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 100)));
@@ -126,7 +127,7 @@ TEST_F(SequenceTest, TruncateToNothingGivesEveryPageBack) {
   EXPECT_EQ(sequence.length(), 0);
 }
 
-TEST_F(SequenceTest, TruncateAndPublishRefuseLengthsOutOfRange) {
+TEST_P(SequenceTest, TruncateAndPublishRefuseLengthsOutOfRange) {
   auto tokens = cache();
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 5)));
@@ -140,7 +141,7 @@ TEST_F(SequenceTest, TruncateAndPublishRefuseLengthsOutOfRange) {
 }
 
 // Rule 11.
-TEST_F(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
+TEST_P(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
   auto tokens = cache({0, 32}, 16);
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 200)));
@@ -162,7 +163,7 @@ TEST_F(SequenceTest, WindowGroupFreesPagesBehindWindowAndSlack) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-TEST_F(SequenceTest, NothingIsNeededOfNothing) {
+TEST_P(SequenceTest, NothingIsNeededOfNothing) {
   auto tokens = cache({0, 32});
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 200)));
@@ -174,7 +175,7 @@ TEST_F(SequenceTest, NothingIsNeededOfNothing) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-TEST_F(SequenceTest, WindowOfOneTokenKeepsNothingAtAPageEdge) {
+TEST_P(SequenceTest, WindowOfOneTokenKeepsNothingAtAPageEdge) {
   auto tokens = cache({1});
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 32)));
@@ -184,7 +185,7 @@ TEST_F(SequenceTest, WindowOfOneTokenKeepsNothingAtAPageEdge) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-TEST_F(SequenceTest, ForkOfAWindowedSequenceContinuesAlone) {
+TEST_P(SequenceTest, ForkOfAWindowedSequenceContinuesAlone) {
   auto tokens = cache({0, 20});
   auto parent = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(parent, count_up(0, 100)));
@@ -199,8 +200,9 @@ TEST_F(SequenceTest, ForkOfAWindowedSequenceContinuesAlone) {
   EXPECT_TRUE(tokens.store().check());
 }
 
-TEST_F(SequenceTest, DonorLayersReadTheirDonorsPages) {
-  LayoutSpec spec = small_layout({0, 0, 0}, *Format::parse("f32"));
+TEST_P(SequenceTest, DonorLayersReadTheirDonorsPages) {
+  LayoutSpec spec = small_layout({0, 0, 0}, format());
+  spec.layers[1].format = *Format::parse("kv2");
   spec.layers[2].donor = 0;
   TokenCache tokens(test_.device, spec, kRoomy);
   auto sequence = *tokens.store().create_sequence();
@@ -208,7 +210,7 @@ TEST_F(SequenceTest, DonorLayersReadTheirDonorsPages) {
   EXPECT_TRUE(tokens.holds(sequence, count_up(0, 33))) << "layer 2 gathers layer 0";
 }
 
-TEST_F(SequenceTest, HandlesKeepTheStoreAlive) {
+TEST_P(SequenceTest, HandlesKeepTheStoreAlive) {
   Sequence sequence;
   View view;
   {
@@ -222,7 +224,7 @@ TEST_F(SequenceTest, HandlesKeepTheStoreAlive) {
   EXPECT_EQ((*sequence.fork()).length(), 3);
 }
 
-TEST_F(SequenceTest, ViewOfAnotherStoreIsRefused) {
+TEST_P(SequenceTest, ViewOfAnotherStoreIsRefused) {
   auto one = cache(), two = cache();
   auto sequence = *one.store().create_sequence();
   ASSERT_TRUE(one.append(sequence, {1}));
@@ -230,6 +232,13 @@ TEST_F(SequenceTest, ViewOfAnotherStoreIsRefused) {
   EXPECT_EQ(two.store().create_sequence(view).error().code(), ErrorCode::wrong_store);
   EXPECT_EQ(two.store().gather(view, 0, {}, {}).error().code(), ErrorCode::wrong_store);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, SequenceTest,
+                         ::testing::Values("bf16", "kv4", "k8v3",
+                                           "k=codebook:5:rot:f16,v=affine:3:8:rot:f32"),
+                         [](const auto& format) {
+                           return "format" + std::to_string(format.index);
+                         });
 
 }  // namespace
 }  // namespace pagekv::testing

@@ -79,9 +79,11 @@ void write_and_publish(TokenCache& cache, Queue& queue, unsigned seed) {
   }
 }
 
-TEST(Threads, ViewsStayAsTheyWereWhileSequencesGoOn) {
+class Threads : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Threads, ViewsStayAsTheyWereWhileSequencesGoOn) {
   TestDevice test(2);
-  TokenCache cache(test.device, small_layout({0, 64}, *Format::parse("bf16"), 16, 32),
+  TokenCache cache(test.device, small_layout({0, 64}, *Format::parse(GetParam()), 16, 32),
                    {.cap_bytes = 64 << 20, .max_sequence_tokens = 512});
   Queue queue;
   std::atomic<int> reads{0};
@@ -111,6 +113,8 @@ TEST(Threads, ViewsStayAsTheyWereWhileSequencesGoOn) {
   EXPECT_TRUE(cache.store().check());
   EXPECT_EQ(cache.store().stats().groups[0].referenced_pages, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, Threads, ::testing::Values("bf16", "k3v4"));
 
 }  // namespace
 }  // namespace pagekv::testing

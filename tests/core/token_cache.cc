@@ -3,6 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "support/codecs.h"
 
 namespace pagekv::testing {
 
@@ -22,10 +28,56 @@ std::int64_t row_elements(const LayerSpec& layer, bool keys) {
 
 }  // namespace
 
-TokenCache::TokenCache(Device device, LayoutSpec spec, StoreOptions options)
-    : store_(Store::make(*CacheLayout::make(std::move(spec)), std::move(device), options)) {}
+// Rows as the reference codec leaves them, made once each: histories look at them again and again.
+class TokenCache::StoredRows {
+ public:
+  // Appends the row of `token`, all heads, to `out`.
+  void append(const LayerSpec& spec, int layer, bool keys, std::uint32_t token,
+              std::vector<float>& out) {
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& row = rows_[{layer, keys}][token];
+    if (row.empty()) row = make(spec, layer, keys, token);
+    out.insert(out.end(), row.begin(), row.end());
+  }
 
-std::vector<float> TokenCache::rows(const Tokens& tokens, int layer, bool keys) const {
+ private:
+  static std::vector<float> make(const LayerSpec& spec, int layer, bool keys, std::uint32_t token) {
+    const VectorCodec& codec = keys ? spec.format.k : spec.format.v;
+    const std::int64_t dim = keys ? spec.key_dim : spec.value_dim;
+    std::vector<float> row;
+    for (std::int64_t head = 0; head < spec.kv_heads; ++head) {
+      std::vector<float> vector;
+      for (std::int64_t i = 0; i < dim; ++i) {
+        vector.push_back(element(token, layer, keys, head * dim + i));
+      }
+      const std::vector<float> stored = through_codec(codec, vector);
+      row.insert(row.end(), stored.begin(), stored.end());
+    }
+    return row;
+  }
+
+  std::mutex mutex_;
+  std::map<std::pair<int, bool>, std::unordered_map<std::uint32_t, std::vector<float>>> rows_;
+};
+
+TokenCache::TokenCache(Device device, LayoutSpec spec, StoreOptions options)
+    : store_(Store::make(*CacheLayout::make(std::move(spec)), std::move(device), options)),
+      stored_rows_(std::make_unique<StoredRows>()) {}
+
+TokenCache::~TokenCache() = default;
+
+std::vector<float> TokenCache::held(const Tokens& tokens, int layer, bool keys) const {
+  const LayerSpec& spec = layout().layer(layer).spec;
+  const VectorCodec& codec = keys ? spec.format.k : spec.format.v;
+  if (codec.kind() == CodecKind::dense && !codec.is_rotated()) return written(tokens, layer, keys);
+  std::vector<float> out;
+  for (const std::uint32_t token : tokens) {
+    stored_rows_->append(spec, layout().layer(layer).storage_layer, keys, token, out);
+  }
+  return out;
+}
+
+std::vector<float> TokenCache::written(const Tokens& tokens, int layer, bool keys) const {
   const int storage = layout().layer(layer).storage_layer;
   const std::int64_t width = row_elements(layout().layer(layer).spec, keys);
   std::vector<float> out;
@@ -40,8 +92,8 @@ void TokenCache::write(Step& step, const Tokens& tokens, std::int64_t bad_row) {
   for (int layer = 0; layer < layout().layer_count(); ++layer) {
     if (layout().layer(layer).storage_layer != layer) continue;
     const LayerSpec& spec = layout().layer(layer).spec;
-    const auto k = rows(tokens, layer, true);
-    auto v = rows(tokens, layer, false);
+    const auto k = written(tokens, layer, true);
+    auto v = written(tokens, layer, false);
     if (bad_row >= 0) {
       v[static_cast<std::size_t>(bad_row * row_elements(spec, false))] =
           std::numeric_limits<float>::quiet_NaN();
@@ -81,7 +133,7 @@ Status TokenCache::append(Sequence& sequence, const Tokens& tokens) {
     const std::int64_t first = store_->first(view, layout().layer(layer).group);
     const Tokens kept(tokens.begin() + first, tokens.end());
     for (const bool keys : {true, false}) {
-      const auto expected = rows(kept, layer, keys);
+      const auto expected = held(kept, layer, keys);
       const auto& actual = keys ? k : v;
       for (std::size_t at = 0; at < expected.size(); ++at) {
         if (actual[at] == expected[at]) continue;

@@ -1,12 +1,14 @@
 // TokenCache: a store in which a token is a number.
 //
 // Every key and value element is derived from (token, layer, head, element), so that what pages
-// hold can be compared with a plain list of tokens: the naive model of the store tests.
+// hold can be compared with a plain list of tokens: the naive model of the store tests. Dense pages
+// hold the elements themselves, others what the reference codec makes of each vector alone.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "pagekv/pagekv.h"
@@ -18,6 +20,7 @@ using Tokens = std::vector<std::uint32_t>;
 class TokenCache {
  public:
   TokenCache(Device device, LayoutSpec spec, StoreOptions options);
+  ~TokenCache();
 
   Store& store() { return *store_; }
   const CacheLayout& layout() const { return store_->layout(); }
@@ -38,9 +41,14 @@ class TokenCache {
   }
 
  private:
-  std::vector<float> rows(const Tokens& tokens, int layer, bool keys) const;
+  class StoredRows;
+
+  // What is written, and what is held then.
+  std::vector<float> written(const Tokens& tokens, int layer, bool keys) const;
+  std::vector<float> held(const Tokens& tokens, int layer, bool keys) const;
 
   Result<Store> store_;
+  std::unique_ptr<StoredRows> stored_rows_;
 };
 
 // Two KV heads of dims 16 and 8 in every layer. `windows` gives each layer's window.
