@@ -1,7 +1,7 @@
 // Codebooks in vector lanes: an element's code, and a code's centroid.
 //
-// A code is the number of boundaries strictly below the element, however it is found: by counting,
-// by a search tree in registers, or by a table of cells. All give the codes of codec/codebook.h.
+// A code is the number of boundaries strictly below the element, however it is found: all ways give
+// the codes of codec/codebook.h.
 
 // Per-target include guard, as Highway's own headers have it.
 #if defined(PAGEKV_CPU_CODEBOOK_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -23,21 +24,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
-// Lanes of kCount vectors, looked up by lane index.
-template <std::size_t kCount, class D>
-HWY_INLINE hn::Vec<D> look_up(D d, const hn::Vec<D>* vectors,
-                              hn::Vec<hn::RebindToSigned<D>> index) {
-  static_assert(kCount == 1 || kCount == 2);
-  if constexpr (kCount == 1) {
-    return hn::TableLookupLanes(vectors[0], hn::IndicesFromVec(d, index));
-  } else {
-    const hn::RebindToSigned<D> di;
-    const auto last = hn::Set(di, static_cast<std::int32_t>(kLanesOf<D> - 1));
-    const auto within = hn::IndicesFromVec(d, hn::And(index, last));
-    const auto above = hn::RebindMask(d, hn::Gt(index, last));
-    return hn::IfThenElse(above, hn::TableLookupLanes(vectors[1], within),
-                          hn::TableLookupLanes(vectors[0], within));
-  }
+// Loads kCount constants, over and over where a vector has more lanes.
+template <class D, std::size_t kCount>
+HWY_INLINE hn::Vec<D> load_lanes(D d, const std::array<float, kCount>& constants,
+                                 std::size_t first = 0) {
+  float lanes[kLanesOf<D>];
+  for (std::size_t i = 0; i < kLanesOf<D>; ++i) lanes[i] = constants[(first + i) % kCount];
+  return hn::LoadU(d, lanes);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> look_up(D d, hn::Vec<D> table, hn::Vec<hn::RebindToSigned<D>> lane) {
+  return hn::TableLookupLanes(table, hn::IndicesFromVec(d, lane));
 }
 
 // The centroids of a codebook, looked up by codes.
@@ -47,24 +45,24 @@ class Table {
   using Codes = hn::Vec<hn::RebindToUnsigned<D>>;
 
   Table() {
-    if constexpr (kInRegisters) {
-      for (std::size_t i = 0; i < kVectors; ++i) {
-        float lanes[kWidth];
-        for (std::size_t lane = 0; lane < kWidth; ++lane) {
-          lanes[lane] = kCentroids<kBits>[(i * kWidth + lane) % kEntries];
-        }
-        vectors_[i] = hn::LoadU(D(), lanes);
-      }
+    for (std::size_t i = 0; i < kVectors && kInRegisters; ++i) {
+      vectors_[i] = load_lanes(D(), kCentroids<kBits>, i * kWidth);
     }
   }
 
   HWY_INLINE hn::Vec<D> operator()(Codes codes) const {
     const D d;
-    const auto index = hn::BitCast(hn::RebindToSigned<D>(), codes);
-    if constexpr (kInRegisters) {
-      return look_up<kVectors>(d, vectors_, index);
-    } else {
+    const hn::RebindToSigned<D> di;
+    const auto index = hn::BitCast(di, codes);
+    if constexpr (!kInRegisters) {
       return hn::GatherIndex(d, kCentroids<kBits>.data(), index);
+    } else if constexpr (kVectors == 1) {
+      return look_up(d, vectors_[0], index);
+    } else {
+      const auto last = hn::Set(di, static_cast<std::int32_t>(kWidth - 1));
+      const auto lane = hn::And(index, last);
+      return hn::IfThenElse(hn::RebindMask(d, hn::Gt(index, last)), look_up(d, vectors_[1], lane),
+                            look_up(d, vectors_[0], lane));
     }
   }
 
@@ -76,49 +74,68 @@ class Table {
   hn::Vec<D> vectors_[kInRegisters ? kVectors : 1];
 };
 
-// Chooses codes for elements.
+// Chooses codes for elements, and knows their centroids.
 template <int kBits, class D>
 class CodeChooser {
  public:
   using Codes = hn::Vec<hn::RebindToSigned<D>>;
 
   CodeChooser() {
-    if constexpr (kWay == Way::tree) {
-      for (std::size_t i = 0; i < kVectors; ++i) {
-        float lanes[kWidth];
-        for (std::size_t lane = 0; lane < kWidth; ++lane) {
-          lanes[lane] = kSearchTree<kBits>[(i * kWidth + lane) % kSearchTree<kBits>.size()];
-        }
-        tree_[i] = hn::LoadU(D(), lanes);
+    if constexpr (kWay == Way::search) {
+      for (std::size_t i = 0; i < kSteps; ++i) {
+        search_[i] = load_lanes(D(), kSearchLanes<kBits, kSteps>[i]);
       }
+    }
+    if constexpr (kSplit) {
+      next_ = load_lanes(D(), kNextLanes<kBits, kSteps>);
+      std::array<float, kWidth> even;
+      std::array<float, kWidth> odd;
+      for (std::size_t i = 0; i < kWidth; ++i) {
+        even[i] = kCentroids<kBits>[2 * i];
+        odd[i] = kCentroids<kBits>[2 * i + 1];
+      }
+      even_ = load_lanes(D(), even);
+      odd_ = load_lanes(D(), odd);
     }
   }
 
   HWY_INLINE Codes operator()(hn::Vec<D> elements) const {
     if constexpr (kWay == Way::count) {
-      Codes codes = hn::Zero(hn::RebindToSigned<D>());
-      HWY_UNROLL(15)
-      for (std::size_t i = 0; i < kBounds<kBits>.size(); ++i) {
-        codes = add_above(codes, hn::Set(D(), kBounds<kBits>[i]), elements);
-      }
-      return codes;
-    } else if constexpr (kWay == Way::tree) {
-      return descend<1>(hn::Set(hn::RebindToSigned<D>(), 1), elements);
-    } else {
+      return count(elements);
+    } else if constexpr (kWay == Way::cells) {
       return by_cells(elements);
+    } else if constexpr (kSplit) {
+      const Codes first = search(elements);
+      return add_above(hn::Add(first, first), look_up(D(), next_, first), elements);
+    } else {
+      return search(elements);
+    }
+  }
+
+  // Of the codes chosen.
+  HWY_INLINE hn::Vec<D> centroids(hn::Vec<D> elements) const {
+    const D d;
+    if constexpr (kSplit) {
+      const Codes first = search(elements);
+      const auto above = hn::Lt(look_up(d, next_, first), elements);
+      return hn::IfThenElse(above, look_up(d, odd_, first), look_up(d, even_, first));
+    } else {
+      return table_(hn::BitCast(hn::RebindToUnsigned<D>(), (*this)(elements)));
     }
   }
 
  private:
-  enum class Way { count, tree, cells };
+  // Counting boundaries; binary search in registers, where a vector has lanes enough for all but
+  // the last bit of a code (kSplit) or all; or a table of cells.
+  enum class Way { count, search, cells };
   static constexpr std::size_t kWidth = hn::MaxLanes(D());
-  static constexpr Way kWay = kBits <= 2    ? Way::count
-                              : kBits == 8  ? Way::cells
-                              : kWidth >= 8 ? Way::tree
-                              : kBits <= 4  ? Way::count
-                                            : Way::cells;
-  static constexpr std::size_t kVectors =
-      std::max<std::size_t>((std::size_t{1} << kBits) / kWidth, 1);
+  static constexpr int kLaneBits = std::countr_zero(kWidth);
+  static constexpr Way kWay = kBits <= 2                              ? Way::count
+                              : kWidth >= 8 && kBits <= kLaneBits + 1 ? Way::search
+                              : kBits <= 4                            ? Way::count
+                                                                      : Way::cells;
+  static constexpr bool kSplit = kWay == Way::search && kBits > kLaneBits;
+  static constexpr int kSteps = kSplit ? kLaneBits : kBits;
 
   // One more where the element is above the bound.
   static HWY_INLINE Codes add_above(Codes codes, hn::Vec<D> bound, hn::Vec<D> elements) {
@@ -131,22 +148,32 @@ class CodeChooser {
 #endif
   }
 
-  // `node`: the nodes of that level that the elements have come to; the root is node 1 of level 1.
-  template <int kLevel>
-  HWY_INLINE Codes descend(Codes node, hn::Vec<D> elements) const {
-    const hn::RebindToSigned<D> di;
-    if constexpr (kLevel > kBits) {
-      return hn::Sub(node, hn::Set(di, 1 << kBits));
-    } else if constexpr (kLevel == 1) {
-      const Codes next = hn::Set(di, 2);
-      return descend<2>(add_above(next, hn::Set(D(), kSearchTree<kBits>[1]), elements), elements);
-    } else {
-      constexpr std::size_t kFirst = std::size_t{1} << (kLevel - 1);  // node of the level
-      constexpr std::size_t kInto = kFirst < kWidth ? 0 : kFirst;     // where its vectors begin
-      const Codes index = hn::Sub(node, hn::Set(di, static_cast<std::int32_t>(kInto)));
-      const auto bound = look_up < kFirst <= kWidth ? 1 : 2 > (D(), tree_ + kInto / kWidth, index);
-      return descend<kLevel + 1>(add_above(hn::Add(node, node), bound, elements), elements);
+  static HWY_INLINE Codes count(hn::Vec<D> elements) {
+    Codes codes = hn::Zero(hn::RebindToSigned<D>());
+    HWY_UNROLL(15)
+    for (std::size_t i = 0; i < kBounds<kBits>.size(); ++i) {
+      codes = add_above(codes, hn::Set(D(), kBounds<kBits>[i]), elements);
     }
+    return codes;
+  }
+
+  // The first kSteps bits.
+  HWY_INLINE Codes search(hn::Vec<D> elements) const {
+    const D d;
+    const hn::RebindToSigned<D> di;
+    Codes found = hn::IfThenElseZero(hn::RebindMask(di, hn::Lt(search_[0], elements)),
+                                     hn::Set(di, 1 << (kSteps - 1)));
+    HWY_UNROLL(4)
+    for (int i = 1; i < kSteps; ++i) {
+      const auto above = hn::RebindMask(di, hn::Lt(look_up(d, search_[i], found), elements));
+      const auto bit = hn::Set(di, 1 << (kSteps - 1 - i));
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+      found = hn::IfThenElse(above, hn::Add(found, bit), found);
+#else
+      found = hn::Add(found, hn::IfThenElseZero(above, bit));
+#endif
+    }
+    return found;
   }
 
   static HWY_INLINE Codes by_cells(hn::Vec<D> elements) {
@@ -160,7 +187,11 @@ class CodeChooser {
     return add_above(codes, hn::GatherIndex(d, Cells::kNextBound.data(), codes), elements);
   }
 
-  hn::Vec<D> tree_[kWay == Way::tree ? kVectors : 1];
+  hn::Vec<D> search_[kWay == Way::search ? kSteps : 1];
+  hn::Vec<D> next_;
+  hn::Vec<D> even_;
+  hn::Vec<D> odd_;
+  Table<kBits, D> table_;
 };
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

@@ -35,21 +35,37 @@ inline constexpr const auto& kCentroids = codebook_centroids<kBits>();
 template <int kBits>
 inline constexpr const auto& kBounds = codebook_bounds<kBits>();
 
-// The boundaries as a binary tree in breadth-first order: the root is node 1, the children of node
-// n are 2n (elements at most the boundary) and 2n + 1 (above it).
-template <int kBits>
-constexpr std::array<float, std::size_t{1} << kBits> make_search_tree() {
-  std::array<float, std::size_t{1} << kBits> tree{};
-  for (int level = 0; level < kBits; ++level) {
-    const std::size_t first = std::size_t{1} << level;
-    for (std::size_t at = 0; at < first; ++at) {
-      tree[first + at] = kBounds<kBits>[((2 * at + 1) << (kBits - 1 - level)) - 1];
+// Binary search for the first kSteps bits of a code, in lanes of a table for each step: what an
+// element is compared with whose bits so far, and zeros, are the lane's index. The first step has
+// the same boundary in all lanes.
+template <int kBits, int kSteps>
+constexpr auto make_search_lanes() {
+  constexpr std::size_t kCount = std::size_t{1} << kSteps;
+  std::array<std::array<float, kCount>, kSteps> lanes{};
+  for (int step = 0; step < kSteps; ++step) {
+    const int rest = kSteps - step;
+    for (std::size_t lane = 0; lane < kCount; ++lane) {
+      const std::size_t middle = (lane >> rest << rest) + (std::size_t{1} << (rest - 1));
+      lanes[static_cast<std::size_t>(step)][lane] =
+          kBounds<kBits>[(middle << (kBits - kSteps)) - 1];
     }
   }
-  return tree;
+  return lanes;
 }
-template <int kBits>
-inline constexpr auto kSearchTree = make_search_tree<kBits>();
+template <int kBits, int kSteps>
+inline constexpr auto kSearchLanes = make_search_lanes<kBits, kSteps>();
+
+// The step after: by the code's first kSteps bits.
+template <int kBits, int kSteps>
+constexpr auto make_next_lanes() {
+  std::array<float, std::size_t{1} << kSteps> lanes{};
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    lanes[lane] = kBounds<kBits>[((2 * lane + 1) << (kBits - kSteps - 1)) - 1];
+  }
+  return lanes;
+}
+template <int kBits, int kSteps>
+inline constexpr auto kNextLanes = make_next_lanes<kBits, kSteps>();
 
 // The line cut into cells so narrow that none has two boundaries: an element's code is the number
 // of boundaries in cells below its own, and one more where it is above the next boundary. This

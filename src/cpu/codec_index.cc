@@ -27,6 +27,7 @@ std::size_t codec_index(const VectorCodec& codec) {
 SideShape side_shape(const VectorCodec& codec, const PlaneLayouts& planes, std::int64_t dim) {
   SideShape shape{.dim = dim,
                   .group = codec.group_elements(dim),
+                  .groups = codec.groups(dim),
                   .scales = codec.dtype(),
                   .fit = codec.fit(),
                   .rotation = codec.is_rotated() ? &rotation(dim) : nullptr};

@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
 HWY_INLINE bool has_large_scale(const ConstPlanePointers& from, const SideShape& shape) {
-  for (std::int64_t group = 0; group < shape.dim / shape.group; ++group) {
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
     if (std::fabs(load_one_f32(shape.scales, from[1], group)) > kLarge) return true;
   }
   return false;

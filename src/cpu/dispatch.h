@@ -28,6 +28,7 @@ void bind_convert(KernelTable& table);
 void bind_decode(KernelTable& table);
 void bind_encode_affine(KernelTable& table);
 void bind_encode_codebook(KernelTable& table);
+void bind_interleave(KernelTable& table);
 void bind_rotate(KernelTable& table);
 void bind_score(KernelTable& table);
 void bind_values(KernelTable& table);

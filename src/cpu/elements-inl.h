@@ -61,12 +61,26 @@ struct Codebook {
   }
 };
 
-// 8 codes of a row, from a multiple of 8 on, as the low bits of a number.
+template <class Word>
+HWY_INLINE std::uint64_t load_word(const std::byte* from) {
+  Word word;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
+
+// 8 codes of a row, from a multiple of 8 on, as the low bits of a number. In at most two loads: a
+// copy of 3, 5 or 6 bytes would go through memory and stall.
 template <int kBits>
 HWY_INLINE std::uint64_t load_stream(const std::byte* from) {
-  std::uint64_t stream = 0;
-  std::memcpy(&stream, from, kBits);
-  return stream;
+  if constexpr (kBits == 1) return load_word<std::uint8_t>(from);
+  if constexpr (kBits == 2) return load_word<std::uint16_t>(from);
+  if constexpr (kBits == 3)
+    return load_word<std::uint16_t>(from) | load_word<std::uint8_t>(from + 2) << 16;
+  if constexpr (kBits == 4) return load_word<std::uint32_t>(from);
+  if constexpr (kBits == 5)
+    return load_word<std::uint32_t>(from) | load_word<std::uint8_t>(from + 4) << 32;
+  if constexpr (kBits == 6)
+    return load_word<std::uint32_t>(from) | load_word<std::uint16_t>(from + 4) << 32;
 }
 
 // A stream's codes into the 8 bytes of a number: halves of it move apart, then quarters, eighths.

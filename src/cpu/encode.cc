@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <limits>
 
 #include "cpu/backend.h"
@@ -23,32 +24,6 @@ void keep_first(std::int64_t& first, std::int64_t token) {
   }
 }
 
-// How vectors of one side of a layer are stored, whatever the head.
-class VectorWriter {
- public:
-  VectorWriter(const KernelTable& kernels, const VectorCodec& codec, const PlaneLayouts& planes,
-               std::int64_t dim, DType type)
-      : shape_(side_shape(codec, planes, dim)),
-        as_given_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
-        convert_(kernels.convert[dtype_index(type)]
-                                [dtype_index(as_given_ ? codec.dtype() : DType::f32)]),
-        encode_(kernels.encode[codec_index(codec)]) {}
-
-  // Into planes that are contiguous. Returns whether all of it can be stored.
-  bool operator()(const std::byte* vector, const PlanePointers& to) const {
-    if (as_given_) return convert_(vector, to[0], shape_.dim);
-    alignas(64) std::array<float, kMaxHeadDim> values;
-    convert_(vector, values.data(), shape_.dim);
-    return encode_(values.data(), shape_, to);
-  }
-
- private:
-  SideShape shape_;
-  bool as_given_;
-  KernelTable::Convert* convert_;
-  KernelTable::Encode* encode_;
-};
-
 // Rows of a tensor for one head: where they are, and the token of the span that the first one is.
 struct HeadRows {
   const std::byte* first;
@@ -57,24 +32,75 @@ struct HeadRows {
   std::int64_t count;
 };
 
-// Rows that go into one tile, the first one's planes at `to`.
-void encode_run(const VectorWriter& write, const HeadSide& side, PlanePointers to,
-                const HeadRows& rows, WriteSpan& span) {
-  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
-  alignas(64) std::array<Bytes, kMaxPlanes> room;
-  const PlanePointers contiguous = {room[0].data(), room[1].data(), room[2].data()};
-  for (std::int64_t row = 0; row < rows.count; ++row) {
-    const bool stored = write(rows.first + row * rows.stride, side.interleaved() ? contiguous : to);
-    if (!stored) keep_first(span.bad_token, rows.token + row);
-    for (int i = 0; i < side.planes(); ++i) {
-      const PlaneShape& shape = side.shape(i);
-      std::byte*& at = to[static_cast<std::size_t>(i)];
-      if (side.interleaved() && stored) {
-        copy_row(shape, contiguous[static_cast<std::size_t>(i)], shape.unit_bytes, at,
-                 unit_stride(shape));
-      }
-      at += token_stride(shape);
+// How vectors of one side of a layer are stored, whatever the head.
+class VectorWriter {
+ public:
+  VectorWriter(const KernelTable& kernels, const VectorCodec& codec, const PlaneLayouts& planes,
+               std::int64_t dim, DType type)
+      : kernels_(kernels),
+        shape_(side_shape(codec, planes, dim)),
+        as_given_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
+        convert_(kernels.convert[dtype_index(type)]
+                                [dtype_index(as_given_ ? codec.dtype() : DType::f32)]),
+        encode_(kernels.encode[codec_index(codec)]) {}
+
+  const KernelTable& kernels() const { return kernels_; }
+
+  // Up to kTileTokens rows into planes whose rows are contiguous. Returns those that cannot be
+  // stored, a bit each.
+  std::uint32_t operator()(const HeadRows& rows, const PlanePointers& to) const {
+    alignas(64) std::array<float, kTileTokens * kMaxHeadDim> values;
+    std::uint32_t refused = 0;
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      const std::byte* from = rows.first + row * rows.stride;
+      void* into = values.data() + row * shape_.dim;
+      if (as_given_) into = to[0] + row * shape_.row_bytes[0];
+      if (!convert_(from, into, shape_.dim)) refused |= 1u << row;
     }
+    if (as_given_) return refused;
+    return refused | encode_(values.data(), rows.count, shape_, to);
+  }
+
+ private:
+  const KernelTable& kernels_;
+  SideShape shape_;
+  bool as_given_;
+  KernelTable::Convert* convert_;
+  KernelTable::Encode* encode_;
+};
+
+// Rows of one tile, each plane's one after the other, on their way into an interleaved tile.
+struct TileRoom {
+  using Bytes = std::array<std::byte, kTileTokens * kMaxHeadDim * sizeof(float)>;
+  alignas(64) std::array<Bytes, kMaxPlanes> planes;
+};
+
+void interleave(const KernelTable& kernels, const PlaneShape& shape, const std::byte* rows,
+                std::int64_t count, std::byte* to) {
+  if (count == kTileTokens && shape.unit_bytes == 4) {
+    kernels.interleave(rows, shape.row_bytes, to);
+    return;
+  }
+  for (std::int64_t row = 0; row < count; ++row) {
+    copy_row(shape, rows + row * shape.row_bytes, shape.unit_bytes, to + row * shape.unit_bytes,
+             unit_stride(shape));
+  }
+}
+
+// Rows that go into one tile, the first one's planes at `to`.
+void encode_run(const VectorWriter& write, const HeadSide& side, const PlanePointers& to,
+                const HeadRows& rows, WriteSpan& span) {
+  TileRoom room;
+  PlanePointers contiguous = to;
+  for (int i = 0; i < side.planes() && side.interleaved(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    contiguous[at] = room.planes[at].data();
+  }
+  const std::uint32_t refused = write(rows, contiguous);
+  if (refused != 0) keep_first(span.bad_token, rows.token + std::countr_zero(refused));
+  for (int i = 0; i < side.planes() && side.interleaved(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    interleave(write.kernels(), side.shape(i), contiguous[at], rows.count, to[at]);
   }
 }
 

@@ -1,6 +1,7 @@
 // Encoding by affine codecs: the arithmetic of codec/affine.h, element by element the same
 // operations on every target.
-#include <bit>
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,18 +21,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
-// A vector's groups, from their ranges to how they are stored. Of groups past the last: zeros.
+// Groups of all vectors, from their ranges to how they are stored.
 struct Groups {
   std::int64_t size = 0;   // elements
-  std::int64_t count = 0;  // of groups
-  alignas(64) float low[kMaxGroups] = {};
-  alignas(64) float high[kMaxGroups] = {};
-  alignas(64) float scale[kMaxGroups];
-  alignas(64) float bias[kMaxGroups];
+  std::int64_t count = 0;  // of groups; the arrays are filled up to a multiple of 8
+  alignas(64) std::array<float, kMaxGroups> low;
+  alignas(64) std::array<float, kMaxGroups> high;
+  alignas(64) std::array<float, kMaxGroups> scale;
+  alignas(64) std::array<float, kMaxGroups> bias;
+  alignas(64) std::array<float, kMaxGroups> inverse;  // of scale, within 2^-23 of it
 };
 
 template <class D>
 HWY_INLINE void find_ranges(D d, const float* values, Groups& groups) {
+  const std::int64_t last = (groups.count - 1) / 8 * 8;
+  std::fill_n(groups.low.data() + last, 8, 0.0f);
+  std::fill_n(groups.high.data() + last, 8, 0.0f);
   for (std::int64_t group = 0; group < groups.count; ++group) {
     const float* from = values + group * groups.size;
     auto low = hn::LoadU(d, from);
@@ -41,22 +46,26 @@ HWY_INLINE void find_ranges(D d, const float* values, Groups& groups) {
       low = hn::Min(low, v);
       high = hn::Max(high, v);
     }
-    groups.low[group] = hn::GetLane(hn::MinOfLanes(d, low));
-    groups.high[group] = hn::GetLane(hn::MaxOfLanes(d, high));
+    const auto at = static_cast<std::size_t>(group);
+    groups.low[at] = hn::GetLane(hn::MinOfLanes(d, low));
+    groups.high[at] = hn::GetLane(hn::MaxOfLanes(d, high));
   }
 }
 
-// Scales and biases, groups in lanes. False where one has a range or a number of steps that is not
-// finite.
+// How codes are found.
+enum class Way { product, quotient, reference };
+
+// Scales and biases, groups in lanes.
 template <int kBits>
-HWY_INLINE bool find_scales(Groups& groups) {
+HWY_INLINE Way find_scales(Groups& groups) {
   constexpr float kSmallestStep = 1e-7f;
   const TailTag d;
   const auto most = hn::Set(d, std::numeric_limits<float>::max());
   auto finite = hn::Eq(most, most);
+  auto invertible = finite;
   for (std::int64_t i = 0; i < groups.count; i += kTailLanes) {
-    const auto low = hn::Load(d, groups.low + i);
-    const auto high = hn::Load(d, groups.high + i);
+    const auto low = hn::Load(d, groups.low.data() + i);
+    const auto high = hn::Load(d, groups.high.data() + i);
     const auto range = hn::Sub(high, low);
     const auto last = hn::Set(d, static_cast<float>((1 << kBits) - 1));
     const auto step = hn::Max(hn::Div(range, last), hn::Set(d, kSmallestStep));
@@ -66,59 +75,92 @@ HWY_INLINE bool find_scales(Groups& groups) {
     const auto steps = hn::Div(edge, signed_step);
     const auto whole_steps = hn::Round(steps);
     const auto at_zero = hn::Eq(whole_steps, hn::Zero(d));
-    hn::Store(hn::IfThenElse(at_zero, signed_step, hn::Div(edge, whole_steps)), d,
-              groups.scale + i);
-    hn::Store(hn::IfThenElse(at_zero, hn::Zero(d), edge), d, groups.bias + i);
+    // The scale is a fraction, its inverse that turned over: neither waits for the other.
+    const auto above = hn::IfThenElse(at_zero, signed_step, edge);
+    const auto below = hn::IfThenElse(at_zero, hn::Set(d, 1.0f), whole_steps);
+    const auto scale = hn::Div(above, below);
+    hn::Store(scale, d, groups.scale.data() + i);
+    hn::Store(hn::Div(below, above), d, groups.inverse.data() + i);
+    hn::Store(hn::IfThenElse(at_zero, hn::Zero(d), edge), d, groups.bias.data() + i);
     finite = hn::And(finite, hn::And(hn::Le(range, most), hn::Le(hn::Abs(steps), most)));
+    invertible = hn::And(invertible, hn::Lt(hn::Abs(scale), hn::Set(d, 0x1p100f)));
   }
-  return hn::AllTrue(d, finite);
+  if (!hn::AllTrue(d, finite)) return Way::reference;
+  return hn::AllTrue(d, invertible) ? Way::product : Way::quotient;
 }
 
-template <int kBits, class D>
-HWY_INLINE void choose_codes(D d, const float* values, const Groups& groups, std::uint8_t* codes) {
+// Codes by a product with the inverse of the scale, or by division, which takes three times as
+// long. The product is off by less than 2^-22 of the quotient, so both have the same code unless
+// the product is that close to the middle between two: false then, and the codes mean nothing.
+template <int kBits, bool kDivide, class D>
+HWY_INLINE bool choose_codes(D d, const float* values, const Groups& groups, std::int64_t begin,
+                             std::int64_t end, std::uint8_t* codes) {
+  constexpr float kLast = static_cast<float>((1 << kBits) - 1);
+  const hn::RebindToUnsigned<D> du;
   const hn::Rebind<std::uint8_t, D> d8;
-  const auto last = hn::Set(d, static_cast<float>((1 << kBits) - 1));
-  for (std::int64_t group = 0; group < groups.count; ++group) {
-    const auto scale = hn::Set(d, groups.scale[group]);
-    const auto bias = hn::Set(d, groups.bias[group]);
-    const std::int64_t begin = group * groups.size;
-    for (std::int64_t i = begin; i < begin + groups.size; i += kLanesOf<D>) {
-      const auto steps = hn::Div(hn::Sub(hn::LoadU(d, values + i), bias), scale);
-      const auto code = hn::NearestInt(hn::Min(hn::Max(steps, hn::Zero(d)), last));
-      hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
+  const auto last = hn::Set(d, kLast);
+  const auto clear = hn::Set(d, 0.5f - (kLast + 1) * 0x1p-21f);
+  // Adding it rounds to whole numbers, ties to even, and leaves them in the low bits.
+  const auto rounder = hn::Set(d, 0x1.8p23f);
+  auto decided = hn::Eq(last, last);
+  for (std::int64_t group = begin; group < end; ++group) {
+    const auto at = static_cast<std::size_t>(group);
+    const auto factor = hn::Set(d, kDivide ? groups.scale[at] : groups.inverse[at]);
+    const auto bias = hn::Set(d, groups.bias[at]);
+    for (std::int64_t i = group * groups.size; i < (group + 1) * groups.size; i += kLanesOf<D>) {
+      const auto above = hn::Sub(hn::LoadU(d, values + i), bias);
+      const auto steps = kDivide ? hn::Div(above, factor) : hn::Mul(above, factor);
+      const auto within = hn::Min(hn::Max(steps, hn::Zero(d)), last);
+      const auto rounded = hn::Add(within, rounder);
+      if constexpr (!kDivide) {
+        const auto off = hn::Abs(hn::Sub(within, hn::Sub(rounded, rounder)));
+        decided = hn::And(decided, hn::Le(off, clear));
+      }
+      hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, rounded)), d8, codes + i);
     }
+  }
+  return hn::AllTrue(d, decided);
+}
+
+// Groups of one vector after the other.
+template <int kBits, class D>
+HWY_INLINE void encode_groups(D d, const float* values, std::int64_t groups_per_row, Groups& groups,
+                              std::uint8_t* codes) {
+  find_ranges(d, values, groups);
+  const Way way = find_scales<kBits>(groups);
+  for (std::int64_t row = 0; row < groups.count && way != Way::reference; row += groups_per_row) {
+    const std::int64_t end = row + groups_per_row;
+    if (way == Way::product && choose_codes<kBits, false>(d, values, groups, row, end, codes)) {
+      continue;
+    }
+    choose_codes<kBits, true>(d, values, groups, row, end, codes);
+  }
+  for (std::int64_t group = 0; group < groups.count && way == Way::reference; ++group) {
+    const std::int64_t first = group * groups.size;
+    const AffineGroup made =
+        internal::encode_affine(values + first, groups.size, kBits, codes + first);
+    groups.scale[static_cast<std::size_t>(group)] = made.scale;
+    groups.bias[static_cast<std::size_t>(group)] = made.bias;
   }
 }
 
 template <int kBits>
-bool encode_affine(float* values, const SideShape& shape, const PlanePointers& to) {
-  if (!prepare(shape, values)) return false;
-  alignas(64) std::uint8_t codes[kMaxHeadDim];
+std::uint32_t encode_affine(float* values, std::int64_t rows, const SideShape& shape,
+                            const PlanePointers& to) {
+  const std::uint32_t refused = prepare(shape, rows, values);
+  CodeRoom<kBits> room;
   Groups groups;
   groups.size = shape.group;
-  groups.count = shape.dim / shape.group;
-  const bool wide = shape.group % kLanes == 0;
-  if (wide) {
-    find_ranges(FloatTag(), values, groups);
+  groups.count = rows * shape.groups;
+  if (shape.group % kLanes == 0) {
+    encode_groups<kBits>(FloatTag(), values, shape.groups, groups, room.codes(to[0]));
   } else {
-    find_ranges(TailTag(), values, groups);
+    encode_groups<kBits>(TailTag(), values, shape.groups, groups, room.codes(to[0]));
   }
-  if (!find_scales<kBits>(groups)) {
-    for (std::int64_t group = 0; group < groups.count; ++group) {
-      const std::int64_t at = group * groups.size;
-      const AffineGroup made = internal::encode_affine(values + at, groups.size, kBits, codes + at);
-      groups.scale[group] = made.scale;
-      groups.bias[group] = made.bias;
-    }
-  } else if (wide) {
-    choose_codes<kBits>(FloatTag(), values, groups, codes);
-  } else {
-    choose_codes<kBits>(TailTag(), values, groups, codes);
-  }
-  store_scales(shape.scales, groups.scale, groups.count, to[1]);
-  store_scales(shape.scales, groups.bias, groups.count, to[2]);
-  pack_codes<kBits>(codes, shape.dim, to[0]);
-  return true;
+  store_scales(shape.scales, groups.scale.data(), groups.count, to[1]);
+  store_scales(shape.scales, groups.bias.data(), groups.count, to[2]);
+  room.pack(rows, shape.dim, to[0]);
+  return refused;
 }
 
 template <std::size_t kAt = 0>

@@ -83,10 +83,8 @@ struct Sums {
 
 // Of kVectors vectors of choices; `inverse_scale` has the scale of each choice in its lanes.
 template <int kBits, int kVectors, class D>
-HWY_INLINE void sum_choices(D d, const CodeChooser<kBits, D>& choose, const Table<kBits, D>& table,
-                            const Group& group, const hn::Vec<D>* inverse_scale, float* dots,
-                            float* squares) {
-  const hn::RebindToUnsigned<D> du;
+HWY_INLINE void sum_choices(D d, const CodeChooser<kBits, D>& choose, const Group& group,
+                            const hn::Vec<D>* inverse_scale, float* dots, float* squares) {
   PartialSums<D> dot[kVectors];
   PartialSums<D> square[kVectors];
   for (std::int64_t i = 0; i < group.count; i += 8) {
@@ -95,8 +93,7 @@ HWY_INLINE void sum_choices(D d, const CodeChooser<kBits, D>& choose, const Tabl
       const auto u = load_part(d, group.u + i, part);
       HWY_UNROLL(4)
       for (int v = 0; v < kVectors; ++v) {
-        const auto code = choose(hn::Mul(u, inverse_scale[v]));
-        const auto c = table(hn::BitCast(du, code));
+        const auto c = choose.centroids(hn::Mul(u, inverse_scale[v]));
         dot[v].parts[part] = hn::Add(dot[v].parts[part], hn::Mul(c, u));
         square[v].parts[part] = hn::Add(square[v].parts[part], hn::Mul(c, c));
       }
@@ -185,7 +182,7 @@ class GroupEncoder {
     const auto inverse = hn::Set(TailTag(), inverse_scale);
     float dot;
     float squares;
-    sum_choices<kBits, 1>(TailTag(), tail_choose_, tail_table_, group, &inverse, &dot, &squares);
+    sum_choices<kBits, 1>(TailTag(), tail_choose_, group, &inverse, &dot, &squares);
     return squares;
   }
 
@@ -203,8 +200,8 @@ class GroupEncoder {
     for (int v = 0; v < kVectors; ++v) inverses[v] = hn::Load(d, lanes + 8 * v * kChoices);
     Sums sums;
     for (int v = 0; v < kVectors; v += kSearchVectors) {
-      sum_choices<kBits, kSearchVectors>(d, choose_, table_, group, inverses + v,
-                                         sums.dot + v * kChoices, sums.squares + v * kChoices);
+      sum_choices<kBits, kSearchVectors>(d, choose_, group, inverses + v, sums.dot + v * kChoices,
+                                         sums.squares + v * kChoices);
     }
     const std::size_t best = best_candidate(sums);
     inverse_scale = inverse_scale * kSearchInverses[best];
@@ -228,25 +225,27 @@ class GroupEncoder {
   }
 
   CodeChooser<kBits, FloatTag> choose_;
-  Table<kBits, FloatTag> table_;
   CodeChooser<kBits, TailTag> tail_choose_;
-  Table<kBits, TailTag> tail_table_;
 };
 
 template <int kBits>
-bool encode_codebook(float* values, const SideShape& shape, const PlanePointers& to) {
-  if (!prepare(shape, values)) return false;
+std::uint32_t encode_codebook(float* values, std::int64_t rows, const SideShape& shape,
+                              const PlanePointers& to) {
+  const std::uint32_t refused = prepare(shape, rows, values);
   const GroupEncoder<kBits> encode_group;
-  alignas(64) std::uint8_t codes[kMaxHeadDim];
-  alignas(64) float scales[kMaxGroups] = {};
-  const std::int64_t groups = shape.dim / shape.group;
+  CodeRoom<kBits> room;
+  std::uint8_t* codes = room.codes(to[0]);
+  alignas(64) std::array<float, kMaxGroups> scales;
+  const std::int64_t groups = rows * shape.groups;
+  std::fill_n(scales.data() + (groups - 1) / 8 * 8, 8, 0.0f);  // store_scales() reads on
   for (std::int64_t group = 0; group < groups; ++group) {
     const std::int64_t at = group * shape.group;
-    scales[group] = encode_group(values + at, shape.group, shape.fit, codes + at);
+    scales[static_cast<std::size_t>(group)] =
+        encode_group(values + at, shape.group, shape.fit, codes + at);
   }
-  store_scales(shape.scales, scales, groups, to[1]);
-  pack_codes<kBits>(codes, shape.dim, to[0]);
-  return true;
+  store_scales(shape.scales, scales.data(), groups, to[1]);
+  room.pack(rows, shape.dim, to[0]);
+  return refused;
 }
 
 template <std::size_t kAt = 0>

@@ -19,13 +19,16 @@ class VectorReader {
  public:
   VectorReader(const KernelTable& kernels, const VectorCodec& codec, const PlaneLayouts& planes,
                std::int64_t dim, DType type)
-      : codec_(codec),
+      : kernels_(kernels),
+        codec_(codec),
         shape_(side_shape(codec, planes, dim)),
         type_(type),
         as_stored_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
         convert_(kernels.convert[dtype_index(as_stored_ ? codec.dtype() : DType::f32)]
                                 [dtype_index(type)]),
         decode_(kernels.decode[codec_index(codec)]) {}
+
+  const KernelTable& kernels() const { return kernels_; }
 
   // Out of planes that are contiguous. What is not dense saturates at the largest finite value of
   // the type it is gathered in.
@@ -43,6 +46,7 @@ class VectorReader {
   }
 
  private:
+  const KernelTable& kernels_;
   VectorCodec codec_;
   SideShape shape_;
   DType type_;
@@ -58,22 +62,41 @@ struct HeadRows {
   std::int64_t count;
 };
 
+// Rows of one tile, each plane's one after the other, on their way out of an interleaved tile.
+struct TileRoom {
+  using Bytes = std::array<std::byte, kTileTokens * kMaxHeadDim * sizeof(float)>;
+  alignas(64) std::array<Bytes, kMaxPlanes> planes;
+};
+
+void deinterleave(const KernelTable& kernels, const PlaneShape& shape, const std::byte* from,
+                  std::int64_t count, std::byte* rows) {
+  if (count == kTileTokens && shape.unit_bytes == 4) {
+    kernels.deinterleave(from, shape.row_bytes, rows);
+    return;
+  }
+  for (std::int64_t row = 0; row < count; ++row) {
+    copy_row(shape, from + row * shape.unit_bytes, unit_stride(shape), rows + row * shape.row_bytes,
+             shape.unit_bytes);
+  }
+}
+
 // Rows of one tile, the first one's planes at `from`.
 void gather_run(const VectorReader& read, const HeadSide& side, const PlanePointers& from,
                 const HeadRows& rows) {
-  using Bytes = std::array<std::byte, kMaxHeadDim * sizeof(float)>;
-  alignas(64) std::array<Bytes, kMaxPlanes> room;
+  TileRoom room;
+  ConstPlanePointers next{};
+  for (int i = 0; i < side.planes(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    next[at] = from[at];
+    if (!side.interleaved()) continue;
+    deinterleave(read.kernels(), side.shape(i), from[at], rows.count, room.planes[at].data());
+    next[at] = room.planes[at].data();
+  }
   for (std::int64_t row = 0; row < rows.count; ++row) {
-    ConstPlanePointers planes{};
+    read(next, rows.first + row * rows.stride);
     for (int i = 0; i < side.planes(); ++i) {
-      const PlaneShape& shape = side.shape(i);
-      const auto at = static_cast<std::size_t>(i);
-      planes[at] = from[at] + row * token_stride(shape);
-      if (!side.interleaved()) continue;
-      copy_row(shape, planes[at], unit_stride(shape), room[at].data(), shape.unit_bytes);
-      planes[at] = room[at].data();
+      next[static_cast<std::size_t>(i)] += side.shape(i).row_bytes;
     }
-    read(planes, rows.first + row * rows.stride);
   }
 }
 

@@ -37,6 +37,7 @@ std::size_t codec_index(const VectorCodec& codec);
 struct SideShape {
   std::int64_t dim = 0;
   std::int64_t group = 0;              // elements that share a scale
+  std::int64_t groups = 0;             // of a vector
   DType scales = DType::bf16;          // of scales and biases; of dense elements
   ScaleFit fit = ScaleFit::rms;        // of a codebook
   const Rotation* rotation = nullptr;  // null: not rotated
@@ -72,15 +73,17 @@ struct KernelTable {
   using Convert = bool(const void* from, void* to, std::int64_t count);
   std::array<std::array<Convert*, kDTypes>, kDTypes> convert{};
 
-  // ---- One head's vector, with the bytes and bits of codec/stored_vector.h.
+  // ---- Vectors of one head, with the bytes and bits of codec/stored_vector.h.
 
-  // f32 elements, which are spoiled, into planes that are contiguous. False, and nothing written,
-  // where encode_vector() refuses the vector. [codec]
-  using Encode = bool(float* values, const SideShape& shape, const PlanePointers& to);
+  // Up to kTileTokens vectors of f32 elements, one after the other and spoiled, into planes whose
+  // rows are contiguous. Returns the rows that encode_vector() refuses, a bit each; what is stored
+  // of them means nothing. [codec]
+  using Encode = std::uint32_t(float* values, std::int64_t rows, const SideShape& shape,
+                               const PlanePointers& to);
   std::array<Encode*, kCodecs> encode{};
-  // Out of planes that are contiguous: rotation undone, saturated at the largest finite value of
-  // `type` and rounded to it. False, and nothing written, where a scale (of rotated dense vectors
-  // an element) is beyond kLarge and decode_vector() has to do it. [codec]
+  // One vector out of planes that are contiguous: rotation undone, saturated at the largest finite
+  // value of `type` and rounded to it. False, and nothing written, where a scale (of rotated dense
+  // vectors an element) is beyond kLarge and decode_vector() has to do it. [codec]
   using Decode = bool(const ConstPlanePointers& from, const SideShape& shape, DType type,
                       void* vector);
   std::array<Decode*, kCodecs> decode{};
@@ -88,6 +91,13 @@ struct KernelTable {
   using Rotate = void(const Rotation& rotation, float* values);
   Rotate* rotate = nullptr;
   Rotate* unrotate = nullptr;
+
+  // A plane's rows of 16 tokens, contiguous and one after the other, into a tile of key_tile16
+  // form, and back. Of planes in units of 4 bytes.
+  using Interleave = void(const std::byte* rows, std::int64_t row_bytes, std::byte* tile);
+  Interleave* interleave = nullptr;
+  using Deinterleave = void(const std::byte* tile, std::int64_t row_bytes, std::byte* rows);
+  Deinterleave* deinterleave = nullptr;
 
   // ---- Few queries: dense elements straight from the pages, others widened like below.
 

@@ -175,11 +175,11 @@ HWY_INLINE void transform(const Rotation& rotation, float* values) {
 inline constexpr std::int32_t kLargeBits = std::bit_cast<std::int32_t>(kLarge);
 
 // internal::rotate() and unrotate() for elements whose largest_magnitude() is `largest`.
-HWY_INLINE void rotate_vector(const Rotation& rotation, std::int32_t largest, float* values) {
+inline void rotate_vector(const Rotation& rotation, std::int32_t largest, float* values) {
   if (largest > kLargeBits) return internal::rotate(rotation, values);
   transform<Signs::before>(rotation, values);
 }
-HWY_INLINE void unrotate_vector(const Rotation& rotation, std::int32_t largest, float* values) {
+inline void unrotate_vector(const Rotation& rotation, std::int32_t largest, float* values) {
   if (largest > kLargeBits) return internal::unrotate(rotation, values);
   transform<Signs::after>(rotation, values);
 }

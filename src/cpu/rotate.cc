@@ -24,10 +24,11 @@ void unrotate(const Rotation& rotation, float* values) {
   unrotate_vector(rotation, largest_magnitude(values, rotation.dim), values);
 }
 
-bool encode_dense(float* values, const SideShape& shape, const PlanePointers& to) {
-  if (!prepare(shape, values)) return false;
-  store_all_saturated(shape.scales, values, shape.dim, to[0]);
-  return true;
+std::uint32_t encode_dense(float* values, std::int64_t rows, const SideShape& shape,
+                           const PlanePointers& to) {
+  const std::uint32_t refused = prepare(shape, rows, values);
+  store_all_saturated(shape.scales, values, rows * shape.dim, to[0]);
+  return refused;
 }
 
 void export_rotate(KernelTable& table) {

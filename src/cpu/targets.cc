@@ -20,6 +20,7 @@ std::vector<KernelTable> make_kernel_tables() {
     bind_decode(table);
     bind_encode_affine(table);
     bind_encode_codebook(table);
+    bind_interleave(table);
     bind_rotate(table);
     bind_score(table);
     bind_values(table);

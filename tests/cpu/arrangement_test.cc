@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "cpu/targets.h"
+
 namespace pagekv::testing {
 namespace {
 
@@ -79,6 +81,29 @@ TEST(Arrangement, RowsGoInAndOutThroughTheFormula) {
       std::vector<std::byte> back(row.size());
       load_row(shape, plane.data(), token, back.data());
       EXPECT_EQ(back, row);
+    }
+  }
+}
+
+TEST(Arrangement, KernelsMoveWholeTilesAsRowsGo) {
+  for (const internal::KernelTable& table : internal::kernel_tables()) {
+    for (const std::int64_t row_bytes : {4, 8, 12, 16, 24, 68, 256, 576 * 4}) {
+      SCOPED_TRACE(::testing::Message() << table.name << ' ' << row_bytes);
+      const PlaneShape shape{row_bytes, 4, true};
+      std::vector<std::byte> rows;
+      for (std::int64_t byte = 0; byte < kTileTokens * row_bytes; ++byte) {
+        rows.push_back(static_cast<std::byte>(byte * 7 % 251));
+      }
+      std::vector<std::byte> want(rows.size());
+      for (std::int64_t token = 0; token < kTileTokens; ++token) {
+        store_row(shape, want.data(), token, rows.data() + token * row_bytes);
+      }
+      std::vector<std::byte> tile(rows.size());
+      table.interleave(rows.data(), row_bytes, tile.data());
+      EXPECT_EQ(tile, want);
+      std::vector<std::byte> back(rows.size());
+      table.deinterleave(tile.data(), row_bytes, back.data());
+      EXPECT_EQ(back, rows);
     }
   }
 }

@@ -109,25 +109,35 @@ std::vector<NamedVector> vectors_for(Random& random, const VectorCodec& codec, s
   return all;
 }
 
+// Rows of one encode call: the vector alone, or a full tile of it.
+constexpr std::int64_t kRows[] = {1, kTileTokens};
+
 void check_encode(const KernelTable& table, const VectorCodec& codec,
-                  const std::vector<float>& vector, const EncodedVector& want) {
+                  const std::vector<float>& vector, const EncodedVector& want, std::int64_t rows) {
   EncodedVector got;
   internal::PlanePointers to{};
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (want.planes[i].empty()) continue;
-    got.planes[i].assign(want.planes[i].size() + kCanaries, kCanary);
+    got.planes[i].assign(want.planes[i].size() * static_cast<std::size_t>(rows) + kCanaries,
+                         kCanary);
     to[i] = got.planes[i].data();
   }
-  std::vector<float> values = vector;
+  std::vector<float> values;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    values.insert(values.end(), vector.begin(), vector.end());
+  }
   const auto dim = static_cast<std::int64_t>(vector.size());
-  ASSERT_TRUE(table.encode[internal::codec_index(codec)](values.data(), shape_of(codec, dim), to));
+  EXPECT_EQ(
+      table.encode[internal::codec_index(codec)](values.data(), rows, shape_of(codec, dim), to),
+      0u);
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (want.planes[i].empty()) continue;
-    const auto end = got.planes[i].end() - kCanaries;
-    EXPECT_TRUE(std::all_of(end, got.planes[i].end(), [](auto byte) { return byte == kCanary; }))
-        << "bytes behind plane " << i;
-    got.planes[i].erase(end, got.planes[i].end());
-    EXPECT_EQ(hex(got.planes[i]), hex(want.planes[i])) << "plane " << i;
+    std::vector<std::byte> expected;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      expected.insert(expected.end(), want.planes[i].begin(), want.planes[i].end());
+    }
+    expected.insert(expected.end(), kCanaries, kCanary);
+    EXPECT_EQ(hex(got.planes[i]), hex(expected)) << "plane " << i << " of " << rows << " rows";
   }
 }
 
@@ -180,7 +190,7 @@ TEST_P(OfDim, EncodeAndDecodeAreTheReferences) {
       for (const KernelTable& table : kernel_tables()) {
         SCOPED_TRACE(::testing::Message() << table.name << ' ' << codec.name() << ' ' << vector.name
                                           << ", seed " << kSeed);
-        check_encode(table, codec, vector.elements, *stored);
+        check_encode(table, codec, vector.elements, *stored, kRows[turn % std::size(kRows)]);
         for (const DType type : kAllDTypes) {
           if (!converted) check_decode(table, codec, *stored, values, type);
         }
@@ -190,25 +200,46 @@ TEST_P(OfDim, EncodeAndDecodeAreTheReferences) {
   }
 }
 
+// Refused rows are named, and the others of the call are stored as ever.
 TEST_P(OfDim, WhatCannotBeStoredIsRefused) {
   constexpr std::uint64_t kSeed = 52;
+  constexpr std::int64_t kCount = 5;
+  constexpr std::int64_t kBad = 3;
   Random random(kSeed);
   const std::int64_t dim = GetParam();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const VectorCodec& codec : all_codecs(dim)) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), infinity, -infinity,
                             internal::overflow_limit(codec.dtype())}) {
-      std::vector<float> vector = normals(random, dim);
-      vector[static_cast<std::size_t>(pick(random, 0, dim - 1))] = bad;
+      std::vector<float> vectors;
+      EncodedVector want;
+      for (std::int64_t row = 0; row < kCount; ++row) {
+        std::vector<float> vector = normals(random, dim);
+        const auto stored = encode_alone(codec, vector);
+        for (std::size_t i = 0; i < want.planes.size(); ++i) {
+          want.planes[i].insert(want.planes[i].end(), stored->planes[i].begin(),
+                                stored->planes[i].end());
+        }
+        if (row == kBad) vector[static_cast<std::size_t>(pick(random, 0, dim - 1))] = bad;
+        vectors.insert(vectors.end(), vector.begin(), vector.end());
+      }
       for (const KernelTable& table : kernel_tables()) {
-        std::vector<std::byte> plane(static_cast<std::size_t>(codec.bytes_per_vector(dim)),
-                                     kCanary);
-        std::vector<float> values = vector;
-        EXPECT_FALSE(table.encode[internal::codec_index(codec)](
-            values.data(), shape_of(codec, dim), {plane.data(), plane.data(), plane.data()}))
-            << table.name << ' ' << codec.name() << ' ' << bad;
-        EXPECT_TRUE(
-            std::all_of(plane.begin(), plane.end(), [](auto byte) { return byte == kCanary; }));
+        SCOPED_TRACE(::testing::Message() << table.name << ' ' << codec.name() << ' ' << bad);
+        std::vector<float> values = vectors;
+        EncodedVector got = want;
+        internal::PlanePointers to{};
+        for (std::size_t i = 0; i < to.size(); ++i) {
+          std::fill(got.planes[i].begin(), got.planes[i].end(), kCanary);
+          to[i] = got.planes[i].data();
+        }
+        EXPECT_EQ(table.encode[internal::codec_index(codec)](values.data(), kCount,
+                                                             shape_of(codec, dim), to),
+                  1u << kBad);
+        for (std::size_t i = 0; i < to.size(); ++i) {
+          const std::ptrdiff_t row = std::ssize(want.planes[i]) / kCount;
+          std::copy_n(want.planes[i].begin() + kBad * row, row, got.planes[i].begin() + kBad * row);
+        }
+        EXPECT_EQ(got, want);
       }
     }
   }
