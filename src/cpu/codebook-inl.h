@@ -87,7 +87,7 @@ class CodeChooser {
       }
     }
     if constexpr (kSplit) {
-      next_ = load_lanes(D(), kNextLanes<kBits, kSteps>);
+      next_ = load_lanes(D(), NextLanes<kBits, kSteps>::kValue);
       std::array<float, kWidth> even;
       std::array<float, kWidth> odd;
       for (std::size_t i = 0; i < kWidth; ++i) {

@@ -64,8 +64,11 @@ constexpr auto make_next_lanes() {
   }
   return lanes;
 }
+// In a class, which is hidden: a variable of a type of namespace std is exported.
 template <int kBits, int kSteps>
-inline constexpr auto kNextLanes = make_next_lanes<kBits, kSteps>();
+struct NextLanes {
+  static constexpr auto kValue = make_next_lanes<kBits, kSteps>();
+};
 
 // The line cut into cells so narrow that none has two boundaries: an element's code is the number
 // of boundaries in cells below its own, and one more where it is above the next boundary. This
