@@ -165,8 +165,9 @@ Status check_arguments(std::span<const float> base, std::span<const float> chang
                 {static_cast<std::int64_t>(base.size()), static_cast<std::int64_t>(changed.size()),
                  static_cast<std::int64_t>(rows), static_cast<std::int64_t>(scores.size())});
   }
+  if (rows == 0) return {};
+  const auto vocabulary = static_cast<std::int64_t>(base.size() / rows);
   for (const Token token : next) {
-    const auto vocabulary = static_cast<std::int64_t>(base.size() / rows);
     if (token < 0 || token >= vocabulary) {
       return fail(ErrorCode::invalid_argument, "token {0}; the vocabulary has {1}",
                   {token, vocabulary});

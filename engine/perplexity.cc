@@ -187,7 +187,8 @@ double bits_per_element(const CacheLayout& layout) {
   std::int64_t elements = 0;
   for (int i = 0; i < layout.layer_count(); ++i) {
     const LayerSpec& layer = layout.layer(i).spec;
-    if (layer.donor < 0) elements += layer.kv_heads * (layer.key_dim + layer.value_dim);
+    if (layer.donor < 0)
+      elements += std::int64_t{layer.kv_heads} * (layer.key_dim + layer.value_dim);
   }
   return 8 * static_cast<double>(layout.bytes_per_token()) / static_cast<double>(elements);
 }
