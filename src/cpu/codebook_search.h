@@ -85,8 +85,10 @@ constexpr std::size_t cell(float element) {
 template <int kBits>
 constexpr std::array<std::int32_t, kCells> count_below_cells() {
   std::array<std::int32_t, kCells> below{};
+  std::size_t next = 0;
   for (std::size_t i = 0; i < kCells; ++i) {
-    for (const float bound : kBounds<kBits>) below[i] += cell(bound) < i ? 1 : 0;
+    while (next < kBounds<kBits>.size() && cell(kBounds<kBits>[next]) < i) ++next;
+    below[i] = static_cast<std::int32_t>(next);
   }
   return below;
 }
