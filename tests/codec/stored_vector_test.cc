@@ -190,6 +190,67 @@ TEST(StoredVector, AGroupHasTheBytesItHasAlone) {
   }
 }
 
+// Numbers between -4 and 4 that every library draws alike.
+Vector drawn_vector(std::uint32_t& state, std::int64_t dim) {
+  Vector values;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    float sum = 0.0f;
+    for (int draw = 0; draw < 4; ++draw) {
+      state = state * 1664525u + 1013904223u;
+      sum += static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+    }
+    values.push_back(sum);
+  }
+  return values;
+}
+
+std::uint64_t digest(const EncodedVector& stored, std::uint64_t so_far) {
+  for (const auto& plane : stored.planes) {
+    for (const std::byte byte : plane) {
+      so_far = (so_far ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3u;
+    }
+  }
+  return so_far;
+}
+
+// Stored pages outlive a build: what a codec makes of a vector never changes. A codec that must
+// change is a new codec.
+TEST(StoredVector, BytesAreThoseOfEveryOtherBuild) {
+  struct Known {
+    const char* codec;
+    std::int64_t dim;
+    std::uint64_t digest;
+  };
+  const Known all[] = {{"f16", 128, 0x2819033be6466d40u},
+                       {"bf16:rot", 80, 0xead29a83337f6236u},
+                       {"f32:rot", 576, 0x1f2b92ba1e7fa8e0u},
+                       {"affine:2:32", 128, 0xe2e708e0f4de7de5u},
+                       {"affine:3:8:f16", 72, 0x6f7e574d3edc026fu},
+                       {"affine:4", 128, 0x105af6c1ae1318b3u},
+                       {"affine:5:16", 80, 0xa0c2cfb4f89e9063u},
+                       {"affine:6:64:f32", 192, 0xcab0233613cb32f5u},
+                       {"affine:8:max32", 96, 0x2608a3689dae1a80u},
+                       {"affine:4:64:rot", 64, 0xab6164d08bc5cc82u},
+                       {"codebook:1", 64, 0xffc89d4babeabdb2u},
+                       {"codebook:2:head:rms", 80, 0x9b26fac865e72d77u},
+                       {"codebook:3:rot", 128, 0x291f8a59892a39d7u},
+                       {"codebook:4:rot", 128, 0xea12a4809e1e4ffeu},
+                       {"codebook:5:64:norm:f16", 64, 0x2b55ef5af2e0e6b9u},
+                       {"codebook:8:head:f32:rot", 576, 0xa4d0ce7c275bcefbu},
+                       {"codebook:4:128:norm:rot", 256, 0x574cd0aa6e72d177u}};
+  for (const Known& known : all) {
+    const VectorCodec codec = *VectorCodec::parse(known.codec)->resolve(known.dim);
+    std::uint32_t state = 1;
+    std::uint64_t got = 0xcbf29ce484222325u;
+    for (int at = 0; at < 100; ++at) {
+      const auto stored = encode_alone(codec, drawn_vector(state, known.dim));
+      ASSERT_TRUE(stored);
+      got = digest(*stored, got);
+    }
+    EXPECT_EQ(got, known.digest) << known.codec << " of " << known.dim << ": 0x" << std::hex << got;
+  }
+}
+
 // More bits err less, at the same group.
 TEST(StoredVector, ErrorFallsWithBits) {
   constexpr std::uint64_t kSeed = 76;
