@@ -83,6 +83,7 @@ pagekv::Result<std::vector<PplRow>> measure(const PplOptions& options,
   if (!scores) return tl::unexpected<pagekv::Error>(scores.error());
   print_figures(*scores);
   std::vector<PplRow> rows;
+  rows.reserve(stores->size());
   for (std::size_t i = 0; i < stores->size(); ++i) {
     rows.push_back({.kv = (*stores)[i].name,
                     .bits = engine::bits_per_element((*stores)[i].store.layout()),
