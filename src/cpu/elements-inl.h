@@ -11,7 +11,8 @@
 #define PAGEKV_CPU_ELEMENTS_INL_H_
 #endif
 
-#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -54,7 +55,7 @@ struct Affine {
 
 template <int kBits, class D>
 struct Codebook {
-  const Table<kBits, D>& table;
+  Table<kBits, D> table;  // a copy: stores could alias one in memory
   hn::Vec<D> scale;
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
     return hn::Mul(table(codes), scale);
@@ -72,15 +73,18 @@ HWY_INLINE std::uint64_t load_word(const std::byte* from) {
 // copy of 3, 5 or 6 bytes would go through memory and stall.
 template <int kBits>
 HWY_INLINE std::uint64_t load_stream(const std::byte* from) {
-  if constexpr (kBits == 1) return load_word<std::uint8_t>(from);
-  if constexpr (kBits == 2) return load_word<std::uint16_t>(from);
-  if constexpr (kBits == 3)
+  if constexpr (kBits == 8) {
+    return load_word<std::uint64_t>(from);
+  } else if constexpr (kBits > 4) {
+    using Rest = std::conditional_t<kBits == 5, std::uint8_t, std::uint16_t>;
+    return load_word<std::uint32_t>(from) | load_word<Rest>(from + 4) << 32;
+  } else if constexpr (kBits == 3) {
     return load_word<std::uint16_t>(from) | load_word<std::uint8_t>(from + 2) << 16;
-  if constexpr (kBits == 4) return load_word<std::uint32_t>(from);
-  if constexpr (kBits == 5)
-    return load_word<std::uint32_t>(from) | load_word<std::uint8_t>(from + 4) << 32;
-  if constexpr (kBits == 6)
-    return load_word<std::uint32_t>(from) | load_word<std::uint16_t>(from + 4) << 32;
+  } else {
+    using Whole = std::conditional_t<kBits == 4, std::uint32_t,
+                                     std::conditional_t<kBits == 2, std::uint16_t, std::uint8_t>>;
+    return load_word<Whole>(from);
+  }
 }
 
 // A stream's codes into the 8 bytes of a number: halves of it move apart, then quarters, eighths.
@@ -96,22 +100,19 @@ HWY_INLINE std::uint64_t codes_to_bytes(std::uint64_t x) {
   return x;
 }
 
-// Codes [at, at + Lanes(d)) of a row; `at` is a multiple of 8, or of Lanes(d) where that is less.
-// Reads no byte outside the row.
+// Codes [at, at + Lanes(d)) of a row; `at` is a multiple of 8. Reads no byte outside the row.
 template <int kBits, class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_codes(D /* d */, const std::byte* row,
                                                        std::int64_t at) {
+  static_assert(kLanesOf<D> == 8 || kLanesOf<D> == 16);
   const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<std::uint8_t, D> d8;
-  const std::byte* from = row + at / 8 * kBits;
   if constexpr (kBits == 8) {
+    const hn::Rebind<std::uint8_t, D> d8;
     return hn::PromoteTo(du, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(row + at)));
-  } else if constexpr (kLanesOf<D> < 8) {
-    const std::uint64_t bytes = codes_to_bytes<kBits>(load_stream<kBits>(from)) >> at % 8 * 8;
-    return hn::PromoteTo(du, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(&bytes)));
   } else {
     // A 64-bit lane takes two codes out of the stream they are in.
     const hn::Repartition<std::uint64_t, D> dq;
+    const std::byte* from = row + at / 8 * kBits;
     constexpr std::uint64_t kFirst = (std::uint64_t{1} << kBits) - 1;
     constexpr std::uint64_t kStep = 2 * kBits;
     alignas(64) static constexpr std::uint64_t kShifts[8] = {0, kStep, 2 * kStep, 3 * kStep,
@@ -134,18 +135,23 @@ template <CodecKind kKind, int kBits, class D>
 using TableOf = std::conditional_t<kKind == CodecKind::codebook, Table<kBits, D>, NoTable>;
 
 // Elements [begin, end) of one group.
-template <CodecKind kKind, int kBits, class D, class TableType>
+template <int kBits, class D, class Element>
 HWY_INLINE void widen_run(D d, const std::byte* codes, std::int64_t begin, std::int64_t end,
-                          float scale, [[maybe_unused]] float bias,
-                          [[maybe_unused]] const TableType& table, float* out) {
-  for (std::int64_t at = begin; at < end; at += kLanesOf<D>) {
-    const auto stored = load_codes<kBits>(d, codes, at);
-    if constexpr (kKind == CodecKind::affine) {
-      const Affine<kBits, D> element{hn::Set(d, scale), hn::Set(d, bias)};
-      hn::StoreU(element(stored), d, out + at);
-    } else {
-      const Codebook<kBits, D> element{table, hn::Set(d, scale)};
-      hn::StoreU(element(stored), d, out + at);
+                          Element element, float* out) {
+  if constexpr (kLanesOf<D> >= 8) {
+    for (std::int64_t at = begin; at < end; at += kLanesOf<D>) {
+      hn::StoreU(element(load_codes<kBits>(d, codes, at)), d, out + at);
+    }
+  } else {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<std::uint8_t, D> d8;
+    for (std::int64_t at = begin; at < end; at += 8) {
+      const std::uint64_t stream = load_stream<kBits>(codes + at / 8 * kBits);
+      const auto bytes = std::bit_cast<std::array<std::uint8_t, 8>>(codes_to_bytes<kBits>(stream));
+      for (std::int64_t part = 0; part < 8; part += kLanesOf<D>) {
+        const auto stored = hn::PromoteTo(du, hn::LoadU(d8, bytes.data() + part));
+        hn::StoreU(element(stored), d, out + at + part);
+      }
     }
   }
 }
@@ -158,16 +164,26 @@ class RowWidener {
                              float* out) const {
     const std::int64_t whole = shape.group / kLanes * kLanes;
     for (std::int64_t group = 0, at = 0; at < shape.dim; ++group, at += shape.group) {
-      const float scale = load_one_f32(shape.scales, row[1], group);
-      float bias = 0.0f;
-      if constexpr (kKind == CodecKind::affine) bias = load_one_f32(shape.scales, row[2], group);
-      widen_run<kKind, kBits>(FloatTag(), row[0], at, at + whole, scale, bias, table_, out);
-      widen_run<kKind, kBits>(TailTag(), row[0], at + whole, at + shape.group, scale, bias,
-                              tail_table_, out);
+      widen_run<kBits>(FloatTag(), row[0], at, at + whole,
+                       element(FloatTag(), table_, row, shape, group), out);
+      widen_run<kBits>(TailTag(), row[0], at + whole, at + shape.group,
+                       element(TailTag(), tail_table_, row, shape, group), out);
     }
   }
 
  private:
+  template <class D>
+  static HWY_INLINE auto element(D d, [[maybe_unused]] const TableOf<kKind, kBits, D>& table,
+                                 const ConstPlanePointers& row, const SideShape& shape,
+                                 std::int64_t group) {
+    const auto scale = hn::Set(d, load_one_f32(shape.scales, row[1], group));
+    if constexpr (kKind == CodecKind::affine) {
+      return Affine<kBits, D>{scale, hn::Set(d, load_one_f32(shape.scales, row[2], group))};
+    } else {
+      return Codebook<kBits, D>{table, scale};
+    }
+  }
+
   TableOf<kKind, kBits, FloatTag> table_;
   TableOf<kKind, kBits, TailTag> tail_table_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/dispatch.h"
 #include "cpu/kernel_table.h"
@@ -40,26 +41,64 @@ HWY_INLINE void widen_key_codes(const std::uint32_t* words, std::int64_t first_b
   }
 }
 
+// Code kIndex of 32 in kBits words.
+template <int kBits, std::size_t kIndex, class V>
+HWY_INLINE V code_in_words(const V* words) {
+  constexpr int kShift = kIndex * kBits % 32;
+  constexpr std::size_t kWord = kIndex * kBits / 32;
+  const V mask = hn::Set(hn::DFromV<V>(), (1u << kBits) - 1);
+  if constexpr (kShift + kBits > 32) {
+    return hn::And(
+        hn::Or(hn::ShiftRight<kShift>(words[kWord]), hn::ShiftLeft<32 - kShift>(words[kWord + 1])),
+        mask);
+  } else if constexpr (kShift + kBits == 32) {
+    return hn::ShiftRight<kShift>(words[kWord]);
+  } else {
+    return hn::And(hn::ShiftRight<kShift>(words[kWord]), mask);
+  }
+}
+
+// The same for 32 codes, which begin with a word: all shifts are constants.
+template <int kBits, class Element, std::size_t... kIndex>
+HWY_INLINE void widen_key_words(const std::uint32_t* from, Element element, float* out,
+                                std::index_sequence<kIndex...> /* 0 to 31 */) {
+  const FloatTag d;
+  const hn::RebindToUnsigned<FloatTag> du;
+  hn::Vec<hn::RebindToUnsigned<FloatTag>> words[kBits];
+  for (int i = 0; i < kBits; ++i) words[i] = hn::LoadU(du, from + i * kTileTokens);
+  (hn::StoreU(element(code_in_words<kBits, kIndex>(words)), d, out + kIndex * kTileTokens), ...);
+}
+
+// Dims [begin, end) of kLanes tokens, one group or a part of it.
+template <int kBits, class Element>
+HWY_INLINE void widen_key_group(const std::uint32_t* words, std::int64_t begin, std::int64_t end,
+                                Element element, float* out) {
+  std::int64_t dim = begin;
+  for (; begin % 32 == 0 && dim + 32 <= end; dim += 32) {
+    widen_key_words<kBits>(words + dim / 32 * kBits * kTileTokens, element, out + dim * kTileTokens,
+                           std::make_index_sequence<32>());
+  }
+  for (; dim < end; dim += 8) {
+    widen_key_codes<kBits>(words, dim * kBits, element, out + dim * kTileTokens);
+  }
+}
+
 template <CodecKind kKind, int kBits>
 void widen_key_tile(const ConstPlanePointers& tile, const SideShape& shape, float* out) {
   const FloatTag d;
   [[maybe_unused]] const TableOf<kKind, kBits, FloatTag> table;
-  const auto* words = reinterpret_cast<const std::uint32_t*>(tile[0]);
   for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
-    for (std::int64_t dim = 0; dim < shape.dim;) {
-      const std::int64_t at = dim / shape.group * kTileTokens + lane;
+    const auto* words = reinterpret_cast<const std::uint32_t*>(tile[0]) + lane;
+    for (std::int64_t group = 0, dim = 0; dim < shape.dim; ++group, dim += shape.group) {
+      const std::int64_t at = group * kTileTokens + lane;
+      const std::int64_t end = dim + shape.group;
       const FloatVec scale = load_as_f32(d, shape.scales, tile[1], at);
-      [[maybe_unused]] FloatVec bias = scale;
-      if constexpr (kKind == CodecKind::affine) bias = load_as_f32(d, shape.scales, tile[2], at);
-      for (const std::int64_t end = dim + shape.group; dim < end; dim += 8) {
-        float* to = out + dim * kTileTokens + lane;
-        if constexpr (kKind == CodecKind::affine) {
-          widen_key_codes<kBits>(words + lane, dim * kBits, Affine<kBits, FloatTag>{scale, bias},
-                                 to);
-        } else {
-          widen_key_codes<kBits>(words + lane, dim * kBits, Codebook<kBits, FloatTag>{table, scale},
-                                 to);
-        }
+      if constexpr (kKind == CodecKind::affine) {
+        const FloatVec bias = load_as_f32(d, shape.scales, tile[2], at);
+        widen_key_group<kBits>(words, dim, end, Affine<kBits, FloatTag>{scale, bias}, out + lane);
+      } else {
+        widen_key_group<kBits>(words, dim, end, Codebook<kBits, FloatTag>{table, scale},
+                               out + lane);
       }
     }
   }
