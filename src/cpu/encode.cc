@@ -8,6 +8,7 @@
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
 #include "cpu/row_address.h"
+#include "cpu/tile_room.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -69,39 +70,18 @@ class VectorWriter {
   KernelTable::Encode* encode_;
 };
 
-// Rows of one tile, each plane's one after the other, on their way into an interleaved tile.
-struct TileRoom {
-  using Bytes = std::array<std::byte, kTileTokens * kMaxHeadDim * sizeof(float)>;
-  alignas(64) std::array<Bytes, kMaxPlanes> planes;
-};
-
-void interleave(const KernelTable& kernels, const PlaneShape& shape, const std::byte* rows,
-                std::int64_t count, std::byte* to) {
-  if (count == kTileTokens && shape.unit_bytes == 4) {
-    kernels.interleave(rows, shape.row_bytes, to);
-    return;
-  }
-  for (std::int64_t row = 0; row < count; ++row) {
-    copy_row(shape, rows + row * shape.row_bytes, shape.unit_bytes, to + row * shape.unit_bytes,
-             unit_stride(shape));
-  }
-}
-
 // Rows that go into one tile, the first one's planes at `to`.
 void encode_run(const VectorWriter& write, const HeadSide& side, const PlanePointers& to,
                 const HeadRows& rows, WriteSpan& span) {
-  TileRoom room;
-  PlanePointers contiguous = to;
-  for (int i = 0; i < side.planes() && side.interleaved(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    contiguous[at] = room.planes[at].data();
+  std::uint32_t refused = 0;
+  if (side.interleaved()) {
+    const TileRoom room(side);
+    refused = write(rows, room.planes());
+    room.interleave(write.kernels(), side, rows.count, to);
+  } else {
+    refused = write(rows, to);
   }
-  const std::uint32_t refused = write(rows, contiguous);
   if (refused != 0) keep_first(span.bad_token, rows.token + std::countr_zero(refused));
-  for (int i = 0; i < side.planes() && side.interleaved(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    interleave(write.kernels(), side.shape(i), contiguous[at], rows.count, to[at]);
-  }
 }
 
 void encode_head(const VectorWriter& write, const HeadSide& side, const HeadRows& rows,

@@ -7,6 +7,7 @@
 #include "cpu/backend.h"
 #include "cpu/head_planes.h"
 #include "cpu/row_address.h"
+#include "cpu/tile_room.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -62,42 +63,22 @@ struct HeadRows {
   std::int64_t count;
 };
 
-// Rows of one tile, each plane's one after the other, on their way out of an interleaved tile.
-struct TileRoom {
-  using Bytes = std::array<std::byte, kTileTokens * kMaxHeadDim * sizeof(float)>;
-  alignas(64) std::array<Bytes, kMaxPlanes> planes;
-};
-
-void deinterleave(const KernelTable& kernels, const PlaneShape& shape, const std::byte* from,
-                  std::int64_t count, std::byte* rows) {
-  if (count == kTileTokens && shape.unit_bytes == 4) {
-    kernels.deinterleave(from, shape.row_bytes, rows);
-    return;
-  }
-  for (std::int64_t row = 0; row < count; ++row) {
-    copy_row(shape, from + row * shape.unit_bytes, unit_stride(shape), rows + row * shape.row_bytes,
-             shape.unit_bytes);
-  }
-}
-
 // Rows of one tile, the first one's planes at `from`.
 void gather_run(const VectorReader& read, const HeadSide& side, const PlanePointers& from,
                 const HeadRows& rows) {
-  TileRoom room;
-  ConstPlanePointers next{};
-  for (int i = 0; i < side.planes(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    next[at] = from[at];
-    if (!side.interleaved()) continue;
-    deinterleave(read.kernels(), side.shape(i), from[at], rows.count, room.planes[at].data());
-    next[at] = room.planes[at].data();
-  }
-  for (std::int64_t row = 0; row < rows.count; ++row) {
-    read(next, rows.first + row * rows.stride);
-    for (int i = 0; i < side.planes(); ++i) {
-      next[static_cast<std::size_t>(i)] += side.shape(i).row_bytes;
+  const auto read_rows = [&](const PlanePointers& first) {
+    ConstPlanePointers next = {first[0], first[1], first[2]};
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      read(next, rows.first + row * rows.stride);
+      for (int i = 0; i < side.planes(); ++i) {
+        next[static_cast<std::size_t>(i)] += side.shape(i).row_bytes;
+      }
     }
-  }
+  };
+  if (!side.interleaved()) return read_rows(from);
+  TileRoom room(side);
+  room.deinterleave(read.kernels(), side, rows.count, from);
+  read_rows(room.planes());
 }
 
 void gather_head(const VectorReader& read, const HeadSide& side, const PageId* pages,
