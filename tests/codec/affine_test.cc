@@ -117,6 +117,8 @@ TEST(Affine, KnownGroups) {
   EXPECT_EQ(symmetric.group.bias, 3.0f);
   EXPECT_EQ(symmetric.group.scale, -1.5f);
   EXPECT_EQ(symmetric.codes, (std::vector<std::uint8_t>{3, 3, 2, 1, 0, 0, 2, 0})) << "ties to even";
+  // 2 bits over [-1, 5]: 2.5 steps of 2 to the edge are taken for 2.
+  EXPECT_EQ(encode({5, -1, 0, 0, 0, 0, 0, 0}, 2).group.scale, -2.5f);
   // 4 bits over [0, 15] and [-15, 0]: whole numbers are exact.
   Group up;
   Group down;

@@ -169,8 +169,8 @@ TEST(FormatTexts, PresetsTakeScalesAndRotationForBothSides) {
   for (const char* text : {"kv8:f16:rot", "kv4:rot", "k8v4:f32", "k4v4:rot", "k2v1:f16:rot"}) {
     EXPECT_EQ(Format::parse(text)->name(), text);
   }
-  for (const char* text : {"kv8:rot:rot", "kv8:f16:f16", "kv8:64", "k8v4:head", "k8v4:norm", "kv8:",
-                           "kv4:rot,"}) {
+  for (const char* text :
+       {"kv8:rot:rot", "kv8:f16:f16", "kv8:64", "k8v4:head", "k8v4:norm", "kv8:", "kv4:rot,"}) {
     EXPECT_EQ(format_refusal(text),
               "unknown page format '" + std::string(text) + "'" + kLegalFormats);
   }

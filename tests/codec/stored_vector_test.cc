@@ -163,6 +163,27 @@ TEST_P(OfDim, RotationComesFirstAndGoesLast) {
   }
 }
 
+// What a rotation lifts above the largest value of the type is set to it, before it is coded.
+TEST_P(OfDim, RotatedElementsAreHeldToTheType) {
+  const internal::Rotation& turn = internal::rotation(GetParam());
+  for (const VectorCodec& codec : all_codecs(GetParam())) {
+    if (codec.is_rotated()) continue;
+    const float largest = internal::largest_finite(codec.dtype());
+    Vector values;  // one element of each block becomes as large as all of it
+    for (std::int64_t i = 0; i < GetParam(); ++i) {
+      values.push_back(turn.signs[static_cast<std::size_t>(i)] * largest *
+                       (i % 3 == 0 ? 0.75f : 0.5f));
+    }
+    Vector turned = values;
+    internal::rotate(turn, turned.data());
+    if (codec.dtype() == DType::f16) {
+      EXPECT_GT(*std::ranges::max_element(turned), largest);
+    }
+    for (float& value : turned) value = std::clamp(value, -largest, largest);
+    EXPECT_EQ(encode_alone(codec.rotated(), values), encode_alone(codec, turned)) << codec.name();
+  }
+}
+
 // Groups know nothing of each other.
 TEST(StoredVector, AGroupHasTheBytesItHasAlone) {
   constexpr std::uint64_t kSeed = 75;
