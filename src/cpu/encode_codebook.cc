@@ -129,29 +129,32 @@ HWY_INLINE std::size_t best_candidate(const Sums& sums) {
   }
 }
 
-// Encodes groups of one vector.
+// Encodes groups of `count` elements each: one step for all of them after the other, so that no
+// group waits for another's square roots and divisions.
 template <int kBits>
 class GroupEncoder {
  public:
-  // Codes of the group at `values`, which is spoiled; returns the scale.
-  HWY_INLINE float operator()(float* values, std::int64_t count, ScaleFit fit,
-                              std::uint8_t* codes) const {
-    const std::int32_t largest = largest_magnitude(values, count);
-    if (largest == 0) {
-      choose_all({values, count}, 1.0f, codes);
-      return 0.0f;
+  // Codes and scales of the groups at `values`, which are spoiled.
+  HWY_INLINE void operator()(float* values, std::int64_t groups, std::int64_t count, ScaleFit fit,
+                             std::uint8_t* codes, float* scales) const {
+    alignas(64) std::array<std::int32_t, kMaxGroups> exponents;
+    alignas(64) std::array<float, kMaxGroups> squares;
+    alignas(64) std::array<float, kMaxGroups> inverses;
+    std::fill_n(squares.data() + (groups - 1) / 8 * 8, 8, 0.0f);  // what vectors read on
+    for (std::int64_t i = 0; i < groups; ++i) {
+      squares[i] = normalise(values + i * count, count, exponents[i]);
     }
-    // The exponent of numbers below 2^-126 counts as -127 here: it is clamped all the same.
-    const std::int32_t exponent = std::clamp((largest >> 23) - 127, -126, 126);
-    const float squares = normalise(values, count, power_of_two(-exponent));
-    const Group group{values, count};
-    const float rms = std::sqrt(squares / static_cast<float>(count));
-    float inverse_scale = 1.0f / rms;
-    float scale = rms;
-    if (fit == ScaleFit::norm) scale = std::sqrt(squares / codes_norm(group, inverse_scale));
-    if (fit == ScaleFit::search) scale = search(group, inverse_scale);
-    choose_all(group, inverse_scale, codes);
-    return std::min(scale * power_of_two(exponent), std::numeric_limits<float>::max());
+    find_rms(squares.data(), groups, count, scales, inverses.data());
+    for (std::int64_t i = 0; i < groups && fit != ScaleFit::rms; ++i) {
+      const Group group{values + i * count, count};
+      scales[i] = fit == ScaleFit::search ? search(group, inverses[i])
+                                          : std::sqrt(squares[i] / codes_norm(group, inverses[i]));
+    }
+    for (std::int64_t i = 0; i < groups; ++i) {
+      choose_all({values + i * count, count}, inverses[i], codes + i * count);
+      scales[i] =
+          std::min(scales[i] * power_of_two(exponents[i]), std::numeric_limits<float>::max());
+    }
   }
 
  private:
@@ -160,14 +163,17 @@ class GroupEncoder {
   }
 
   // In place, elements times a power of two. Returns the sum of their squares.
-  static HWY_INLINE float normalise(float* values, std::int64_t count, float factor) {
+  static HWY_INLINE float normalise(float* values, std::int64_t count, std::int32_t& exponent) {
+    // The exponent of numbers below 2^-126 counts as -127 here: it is clamped all the same.
+    exponent = std::clamp((largest_magnitude(values, count) >> 23) - 127, -126, 126);
     const TailTag d;
+    const auto factor = hn::Set(d, power_of_two(-exponent));
     PartialSums<TailTag> squares;
     for (std::int64_t i = 0; i < count; i += 8) {
       HWY_UNROLL(8)
       for (int part = 0; part < PartialSums<TailTag>::kParts; ++part) {
         float* at = values + i + part * kTailLanes;
-        const auto u = hn::Mul(hn::LoadU(d, at), hn::Set(d, factor));
+        const auto u = hn::Mul(hn::LoadU(d, at), factor);
         hn::StoreU(u, d, at);
         squares.parts[part] = hn::Add(squares.parts[part], hn::Mul(u, u));
       }
@@ -175,6 +181,19 @@ class GroupEncoder {
     float sum;
     squares.store(&sum);
     return sum;
+  }
+
+  // Root mean squares and their inverses; of groups of zeros 0 and 1.
+  static HWY_INLINE void find_rms(const float* squares, std::int64_t groups, std::int64_t count,
+                                  float* rms, float* inverses) {
+    const TailTag d;
+    const auto one = hn::Set(d, 1.0f);
+    for (std::int64_t i = 0; i < groups; i += kTailLanes) {
+      const auto sum = hn::Load(d, squares + i);
+      const auto root = hn::Sqrt(hn::Div(sum, hn::Set(d, static_cast<float>(count))));
+      hn::Store(root, d, rms + i);
+      hn::Store(hn::IfThenElse(hn::Eq(sum, hn::Zero(d)), one, hn::Div(one, root)), d, inverses + i);
+    }
   }
 
   // Sum of squares of the centroids chosen.
@@ -232,17 +251,11 @@ template <int kBits>
 std::uint32_t encode_codebook(float* values, std::int64_t rows, const SideShape& shape,
                               const PlanePointers& to) {
   const std::uint32_t refused = prepare(shape, rows, values);
-  const GroupEncoder<kBits> encode_group;
+  const GroupEncoder<kBits> encode_groups;
   CodeRoom<kBits> room;
-  std::uint8_t* codes = room.codes(to[0]);
   alignas(64) std::array<float, kMaxGroups> scales;
   const std::int64_t groups = rows * shape.groups;
-  std::fill_n(scales.data() + (groups - 1) / 8 * 8, 8, 0.0f);  // store_scales() reads on
-  for (std::int64_t group = 0; group < groups; ++group) {
-    const std::int64_t at = group * shape.group;
-    scales[static_cast<std::size_t>(group)] =
-        encode_group(values + at, shape.group, shape.fit, codes + at);
-  }
+  encode_groups(values, groups, shape.group, shape.fit, room.codes(to[0]), scales.data());
   store_scales(shape.scales, scales.data(), groups, to[1]);
   room.pack(rows, shape.dim, to[0]);
   return refused;
