@@ -87,6 +87,9 @@ class PAGEKV_API VectorCodec {
 
  private:
   VectorCodec(CodecKind kind, DType dtype) : kind_(kind), dtype_(dtype) {}
+  friend struct Format;
+  Status check_bits() const;
+  Status check() const;  // refuses bits and groups that no head makes legal
 
   CodecKind kind_;
   DType dtype_;

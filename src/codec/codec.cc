@@ -88,29 +88,45 @@ int VectorCodec::bits() const {
   return kind_ == CodecKind::dense ? 8 * static_cast<int>(size_bytes(dtype_)) : bits_;
 }
 
+Status VectorCodec::check_bits() const {
+  if (kind_ == CodecKind::dense) return {};
+  const Legal rules = legal(kind_);
+  if (contains(rules.bits, bits_)) return {};
+  return fail(ErrorCode::invalid_argument, "{s}", {},
+              std::string(rules.kind) + " codes of " + std::to_string(bits_) + " bits; legal are " +
+                  list(rules.bits));
+}
+
+Status VectorCodec::check() const {
+  if (auto ok = check_bits(); !ok || kind_ == CodecKind::dense) return ok;
+  const Legal rules = legal(kind_);
+  const int group = group_.elements;
+  const bool whole = rules.whole_head && (group_.at_most || group == kWholeHead);
+  const bool known = group_.at_most ? group >= rules.groups.front() : contains(rules.groups, group);
+  if (whole || known) return {};
+  return fail(ErrorCode::invalid_argument, "{s}", {},
+              std::string(rules.kind) + " groups of " + (group_.at_most ? "up to " : "") +
+                  std::to_string(group) + " elements; legal are " + list(rules.groups) +
+                  (rules.whole_head ? " and the whole head" : ""));
+}
+
 Result<VectorCodec> VectorCodec::resolve(std::int64_t dim) const {
   if (dim < 8 || dim % 8 != 0) {
     return fail(ErrorCode::invalid_argument, "a head of {0} elements; legal are multiples of 8",
                 {dim});
   }
+  if (auto ok = check_bits(); !ok) return tl::unexpected(ok.error());
   if (kind_ == CodecKind::dense) return *this;
   const Legal rules = legal(kind_);
-  const std::string kind = rules.kind;
-  if (!contains(rules.bits, bits_)) {
-    return fail(
-        ErrorCode::invalid_argument, "{s}", {},
-        kind + " codes of " + std::to_string(bits_) + " bits; legal are " + list(rules.bits));
-  }
   VectorCodec settled = *this;
-  if (group_.at_most) {
-    settled.group_ = exactly(largest_group(rules, group_.elements, dim));
-  }
+  if (group_.at_most) settled.group_ = exactly(largest_group(rules, group_.elements, dim));
   const int group = settled.group_.elements;
-  const bool whole = group == kWholeHead && rules.whole_head;
+  const bool whole = rules.whole_head && group == kWholeHead;
   if (whole || (contains(rules.groups, group) && dim % group == 0)) return settled;
   return fail(ErrorCode::invalid_argument, "{s}", {},
-              kind + " groups of " + std::to_string(group_.elements) + " elements in a head of " +
-                  std::to_string(dim) + "; legal are " + legal_groups(rules, dim));
+              std::string(rules.kind) + " groups of " + std::to_string(group_.elements) +
+                  " elements in a head of " + std::to_string(dim) + "; legal are " +
+                  legal_groups(rules, dim));
 }
 
 std::int64_t VectorCodec::group_elements(std::int64_t dim) const {

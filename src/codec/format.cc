@@ -161,14 +161,6 @@ Result<Format> read_long_form(std::string_view text) {
   return Format{*k, *v};
 }
 
-// Refuses codecs whose bits or group no head dim could make legal.
-Status check_codec(const VectorCodec& codec) {
-  constexpr std::int64_t kDimOfAllGroups = 128;
-  auto resolved = codec.resolve(kDimOfAllGroups);
-  if (!resolved) return tl::unexpected(resolved.error());
-  return {};
-}
-
 }  // namespace
 
 std::string VectorCodec::name() const {
@@ -206,14 +198,14 @@ Result<VectorCodec> VectorCodec::parse(std::string_view text) {
   if (grouped) codec.dtype_ = parts.scales.value_or(codec.dtype_);
   codec.fit_ = parts.fit.value_or(codec.fit_);
   codec.rotated_ = parts.rotated;
-  if (auto ok = check_codec(codec); !ok) return tl::unexpected(ok.error());
+  if (auto ok = codec.check(); !ok) return tl::unexpected(ok.error());
   return codec;
 }
 
 Result<Format> Format::parse(std::string_view text) {
   if (const auto preset = read_preset(text)) {
     for (const VectorCodec& codec : {preset->k, preset->v}) {
-      if (auto ok = check_codec(codec); !ok) return tl::unexpected(ok.error());
+      if (auto ok = codec.check(); !ok) return tl::unexpected(ok.error());
     }
     return *preset;
   }

@@ -96,12 +96,11 @@ TEST(CodecTexts, RefusalsNameThePartAndWhatIsLegal) {
   EXPECT_EQ(codec_refusal("affine:1"), "affine codes of 1 bits; legal are 2, 3, 4, 5, 6, 8");
   EXPECT_EQ(codec_refusal("codebook:6:32"), "codebook codes of 6 bits; legal are 1, 2, 3, 4, 5, 8");
   EXPECT_EQ(codec_refusal("affine:4:48"),
-            "affine groups of 48 elements in a head of 128; legal are 8, 16, 32, 64, 128");
+            "affine groups of 48 elements; legal are 8, 16, 32, 64, 128");
   EXPECT_EQ(codec_refusal("affine:4:max4"),
-            "affine groups of 4 elements in a head of 128; legal are 8, 16, 32, 64, 128");
+            "affine groups of up to 4 elements; legal are 8, 16, 32, 64, 128");
   EXPECT_EQ(codec_refusal("codebook:4:16"),
-            "codebook groups of 16 elements in a head of 128; legal are 32, 64, 128 and the whole "
-            "head");
+            "codebook groups of 16 elements; legal are 32, 64, 128 and the whole head");
   for (const auto& [text, part] :
        std::vector<std::pair<std::string, std::string>>{{"", ""},
                                                         {"int8", "int8"},
@@ -211,7 +210,7 @@ TEST(FormatTexts, RefusalsNameTheTextAndWhatIsLegal) {
   EXPECT_EQ(format_refusal("k8v6"), "codebook codes of 6 bits; legal are 1, 2, 3, 4, 5, 8");
   EXPECT_EQ(format_refusal("k7v3"), "affine codes of 7 bits; legal are 2, 3, 4, 5, 6, 8");
   EXPECT_EQ(format_refusal("k=affine:4:48,v=bf16"),
-            "affine groups of 48 elements in a head of 128; legal are 8, 16, 32, 64, 128");
+            "affine groups of 48 elements; legal are 8, 16, 32, 64, 128");
   for (const char* text : {"", "int7", "kv", "kvx", "kv-4", "kv4 ", "k8v", "kv8v4", "k8v3v", "v3k8",
                            "BF16", "k=bf16,v=bf16,v=bf16", "k=bf16,k=bf16", "v=bf16,v=bf16",
                            "k=bf16,bf16", "affine:4:64,codebook:3", "k8v3,v=bf16,"}) {
