@@ -119,6 +119,14 @@ class CodeChooser {
       const Codes first = search(elements);
       const auto above = hn::Lt(look_up(d, next_, first), elements);
       return hn::IfThenElse(above, look_up(d, odd_, first), look_up(d, even_, first));
+    } else if constexpr (kWay == Way::count) {
+      auto found = hn::Set(d, kCentroids<kBits>[0]);
+      HWY_UNROLL(15)
+      for (std::size_t i = 0; i < kBounds<kBits>.size(); ++i) {
+        const auto above = hn::Lt(hn::Set(d, kBounds<kBits>[i]), elements);
+        found = hn::IfThenElse(above, hn::Set(d, kCentroids<kBits>[i + 1]), found);
+      }
+      return found;
     } else {
       return table_(hn::BitCast(hn::RebindToUnsigned<D>(), (*this)(elements)));
     }
@@ -132,7 +140,7 @@ class CodeChooser {
   static constexpr int kLaneBits = std::countr_zero(kWidth);
   static constexpr Way kWay = kBits <= 2                              ? Way::count
                               : kWidth >= 8 && kBits <= kLaneBits + 1 ? Way::search
-                              : kBits <= 4                            ? Way::count
+                              : kWidth >= 4 && kBits <= 4             ? Way::count
                                                                       : Way::cells;
   static constexpr bool kSplit = kWay == Way::search && kBits > kLaneBits;
   static constexpr int kSteps = kSplit ? kLaneBits : kBits;

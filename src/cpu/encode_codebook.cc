@@ -106,7 +106,7 @@ HWY_INLINE void sum_choices(D d, const CodeChooser<kBits, D>& choose, const Grou
 }
 
 // Vectors of choices that are summed at a time: what registers hold.
-inline constexpr int kSearchVectors = kLanes == 16 ? 4 : kLanes == 8 ? 2 : 1;
+inline constexpr int kSearchVectors = kLanes == 16 ? 4 : kLanes > 1 ? 2 : 1;
 
 // Index of the candidate whose least-squares scale explains most of the group: of equal ones the
 // first.
