@@ -163,8 +163,9 @@ TEST(Affine, NegativeGroupsUseAllLevels) {
     Group values;
     std::set<int> all;
     for (int i = 0; i < 2 * levels; ++i) {
-      values.push_back(-10.0f + 0.5f * static_cast<float>(i / 2) / static_cast<float>(levels - 1));
-      all.insert(i / 2);
+      const int step = i / 2;
+      values.push_back(-10.0f + 0.5f * static_cast<float>(step) / static_cast<float>(levels - 1));
+      all.insert(step);
     }
     const Coded coded = encode(values, bits);
     EXPECT_EQ(std::set<int>(coded.codes.begin(), coded.codes.end()), all) << bits;

@@ -10,44 +10,43 @@
 
 #include "support/codecs.h"
 
+namespace pagekv::testing {
 namespace {
 
-using namespace pagekv;
-
 // Returns whether every row could be stored.
-bool run(const VectorCodec& codec, std::int64_t dim) {
+bool quantize_rows(const VectorCodec& codec, std::int64_t dim) {
   const std::int64_t size = size_bytes(codec.dtype());
   std::vector<std::byte> row(static_cast<std::size_t>(dim * size));
   std::vector<float> elements(static_cast<std::size_t>(dim));
   while (std::fread(row.data(), 1, row.size(), stdin) == row.size()) {
     for (std::int64_t i = 0; i < dim; ++i) {
-      elements[static_cast<std::size_t>(i)] =
-          testing::load_element(codec.dtype(), row.data() + i * size);
+      elements[static_cast<std::size_t>(i)] = load_element(codec.dtype(), row.data() + i * size);
     }
-    const auto stored = testing::encode_alone(codec, elements);
+    const auto stored = encode_alone(codec, elements);
     if (!stored) return false;
     for (const auto& plane : stored->planes) std::fwrite(plane.data(), 1, plane.size(), stdout);
-    const std::vector<float> decoded = testing::decode_alone(codec, *stored, dim);
+    const std::vector<float> decoded = decode_alone(codec, *stored, dim);
     std::fwrite(decoded.data(), sizeof(float), decoded.size(), stdout);
   }
   return true;
 }
 
 }  // namespace
+}  // namespace pagekv::testing
 
 int main(int argc, char** argv) {
   const std::string bits = argc > 1 ? argv[1] : "";
   const std::string group = argc > 2 ? argv[2] : "";
   const std::string type = argc > 3 ? argv[3] : "";
   const std::int64_t dim = argc > 4 ? std::atoll(argv[4]) : 0;
-  auto codec = VectorCodec::parse("affine:" + bits + ":" + group + ":" + type);
+  auto codec = pagekv::VectorCodec::parse("affine:" + bits + ":" + group + ":" + type);
   if (codec) codec = codec->resolve(dim);
   if (argc != 5 || !codec) {
     std::cerr << "usage: quantize BITS GROUP TYPE DIM < rows > stored\n";
     if (!codec) std::cerr << codec.error().message() << '\n';
     return 2;
   }
-  if (run(*codec, dim)) return 0;
+  if (pagekv::testing::quantize_rows(*codec, dim)) return 0;
   std::cerr << "a row has elements that are not finite\n";
   return 1;
 }
