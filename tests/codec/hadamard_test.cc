@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -128,11 +129,10 @@ TEST(Hadamard, RotateIsTheSignedMatrix) {
 }
 
 // Strides 1, 2, 4, ..: first the halves, then their sum and difference. The bits of stored pages.
-Vector halves_first(const Vector& x) {
-  if (x.size() == 1) return x;
-  const auto half = static_cast<std::ptrdiff_t>(x.size() / 2);
-  const Vector a = halves_first(Vector(x.begin(), x.begin() + half));
-  const Vector b = halves_first(Vector(x.begin() + half, x.end()));
+Vector halves_first(std::span<const float> x) {
+  if (x.size() == 1) return Vector(1, x[0]);
+  const Vector a = halves_first(x.first(x.size() / 2));
+  const Vector b = halves_first(x.last(x.size() / 2));
   Vector y;
   for (std::size_t i = 0; i < a.size(); ++i) y.push_back(a[i] + b[i]);
   for (std::size_t i = 0; i < a.size(); ++i) y.push_back(a[i] - b[i]);
