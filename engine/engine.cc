@@ -161,7 +161,11 @@ Result<Store> make_model_store(const Model& model, const Device& device,
                 {settings.context_tokens, limit});
   }
   const std::int64_t context = settings.context_tokens > 0 ? settings.context_tokens : limit;
-  const std::int64_t one_sequence = layout->bytes_per_token() * (context + settings.page_tokens);
+  std::int64_t one_sequence = 0;
+  for (int group = 0; group < layout->group_count(); ++group) {
+    const std::int64_t pages = (context + settings.page_tokens - 1) / settings.page_tokens;
+    one_sequence += pages * layout->group(group).page_bytes;
+  }
   const std::int64_t cap = settings.cap_bytes.value_or(std::max(kDefaultCapBytes, one_sequence));
   return Store::make(std::move(*layout), device,
                      {.cap_bytes = cap, .max_sequence_tokens = context});

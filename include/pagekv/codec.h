@@ -57,7 +57,9 @@ class PAGEKV_API VectorCodec {
   // `bits` 1, 2, 3, 4, 5, 8; groups of 32, 64, 128 or the whole head (up_to() falls back to it).
   static VectorCodec codebook(int bits, Group group = up_to(64), ScaleFit fit = ScaleFit::search,
                               DType scales = DType::bf16);
-  // The same on vectors turned by the signed Hadamard rotation of their dim.
+  // The same on vectors turned by the signed Hadamard rotation of their dim. Turned elements can be
+  // as large as the vector is long: where they exceed the largest value of the codec's type they
+  // are set to it, which f16 makes possible from elements of 65504 / sqrt(dim) on.
   VectorCodec rotated() const;
 
   CodecKind kind() const { return kind_; }
@@ -116,7 +118,7 @@ struct PAGEKV_API Format {
   std::string name() const;  // the preset, or the long form where there is none
 
   // Stored bits per element over keys and values, scales and biases counted. REQUIRES: codecs that
-  // VectorCodec::resolve() returned for these dims.
+  // are legal for these dims.
   double bits_per_element(std::int64_t key_dim, std::int64_t value_dim) const;
 
   bool operator==(const Format&) const = default;

@@ -109,7 +109,8 @@ class PAGEKV_API CacheLayout {
   // REQUIRES: `layer` stores bytes or reads a donor; `capacity_pages` > 0.
   LayerStride stride(int layer, std::int64_t capacity_pages) const;
 
-  // Bytes that one token adds while no window lets go of pages, over all groups.
+  // Bytes of one token's vectors in all layers that store any. Pages hold a little more: planes are
+  // padded to 64 bytes, and the last page of a sequence is not full (GroupLayout::page_bytes).
   std::int64_t bytes_per_token() const;
   // First page that a sequence of `tokens` committed tokens still needs in `group`: behind it every
   // page is given back at commit. A row at position p sees (p - window, p]; the next row is

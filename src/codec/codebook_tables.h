@@ -2,15 +2,13 @@
 //
 // 1 bit: the closed form, sqrt(2 / pi). 3 bits: the usual five-digit table. The others are fits to
 // 200,000 normals drawn from Threefry; their last digits, and a slight asymmetry, come from that
-// sample. Stored pages depend on every digit: numeric id of the set, kCodebookId.
+// sample. Stored pages depend on every digit.
 #pragma once
 
 #include <array>
 #include <cstddef>
 
 namespace pagekv::inline v0::internal {
-
-inline constexpr int kCodebookId = 1;
 
 inline constexpr std::array<float, 2> kCodebook1 = {-0.797885f, 0.797885f};
 inline constexpr std::array<float, 4> kCodebook2 = {-1.51447499f, -0.45822522f, 0.4486323f,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <span>
 
 #include "codec/packing.h"
@@ -130,6 +131,7 @@ Result<VectorCodec> VectorCodec::resolve(std::int64_t dim) const {
 }
 
 std::int64_t VectorCodec::group_elements(std::int64_t dim) const {
+  assert(!group_.at_most);
   return group_.elements == kWholeHead ? dim : group_.elements;
 }
 
@@ -154,7 +156,8 @@ std::int64_t VectorCodec::bytes_per_vector(std::int64_t dim) const {
 }
 
 double Format::bits_per_element(std::int64_t key_dim, std::int64_t value_dim) const {
-  const std::int64_t bytes = k.bytes_per_vector(key_dim) + v.bytes_per_vector(value_dim);
+  const std::int64_t bytes = k.resolve(key_dim).value().bytes_per_vector(key_dim) +
+                             v.resolve(value_dim).value().bytes_per_vector(value_dim);
   return 8.0 * static_cast<double>(bytes) / static_cast<double>(key_dim + value_dim);
 }
 

@@ -144,7 +144,7 @@ tl::unexpected<Error> unknown_format(std::string_view text) {
 
 Result<Format> read_long_form(std::string_view text) {
   const std::vector<std::string_view> sides = split(text, ',');
-  if (sides.size() == 1) {
+  if (sides.size() == 1 && text.find('=') == std::string_view::npos) {
     auto both = VectorCodec::parse(text);
     if (!both) return tl::unexpected(both.error());
     return Format{*both, *both};

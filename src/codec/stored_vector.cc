@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "codec/affine.h"
 #include "codec/codebook.h"
@@ -62,25 +63,47 @@ void encode_groups(const VectorCodec& codec, const float* values, std::int64_t d
   pack_row(codec.bits(), codes.data(), dim, to.codes);
 }
 
-// Elements times `shrink`, in the domain that is stored.
+// Values that were computed kShrink times as large.
+void expand(float* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] = std::clamp(values[i], -kMax * kShrink, kMax * kShrink) / kShrink;
+  }
+}
+
+// Elements of one group times `shrink`.
+void decode_group(const VectorCodec& codec, const ConstStoredVector& from, std::int64_t group,
+                  std::span<const std::uint8_t> codes, float shrink, float* values) {
+  const float scale = load(codec.dtype(), from.scales, group) * shrink;
+  if (codec.kind() == CodecKind::affine) {
+    const float bias = load(codec.dtype(), from.biases, group) * shrink;
+    for (const std::uint8_t code : codes) {
+      const float product = static_cast<float>(code) * scale;
+      *values++ = product + bias;
+    }
+  } else {
+    for (const std::uint8_t code : codes) *values++ = centroids(codec.bits())[code] * scale;
+  }
+}
+
+// Elements in the domain that is stored; with `shrink_all` all of them kShrink times as large.
 void decode_elements(const VectorCodec& codec, const ConstStoredVector& from, std::int64_t dim,
-                     float shrink, float* values) {
+                     bool shrink_all, float* values) {
   if (codec.kind() == CodecKind::dense) {
+    const float shrink = shrink_all ? kShrink : 1.0f;
     for (std::int64_t i = 0; i < dim; ++i) values[i] = load(codec.dtype(), from.codes, i) * shrink;
     return;
   }
   std::array<std::uint8_t, kMaxHeadDim> codes;
   unpack_row(codec.bits(), from.codes, dim, codes.data());
   const std::int64_t count = codec.group_elements(dim);
-  for (std::int64_t i = 0; i < dim; ++i) {
-    const std::uint8_t code = codes[static_cast<std::size_t>(i)];
-    const float scale = load(codec.dtype(), from.scales, i / count) * shrink;
-    if (codec.kind() == CodecKind::affine) {
-      const float product = static_cast<float>(code) * scale;
-      values[i] = product + load(codec.dtype(), from.biases, i / count) * shrink;
-    } else {
-      values[i] = centroids(codec.bits())[code] * scale;
-    }
+  for (std::int64_t group = 0; group < dim / count; ++group) {
+    const bool large = std::fabs(load(codec.dtype(), from.scales, group)) > kLarge;
+    float* to = values + group * count;
+    decode_group(codec, from, group,
+                 std::span(codes).subspan(static_cast<std::size_t>(group * count),
+                                          static_cast<std::size_t>(count)),
+                 large || shrink_all ? kShrink : 1.0f, to);
+    if (large && !shrink_all) expand(to, count);
   }
 }
 
@@ -116,14 +139,11 @@ bool encode_vector(const VectorCodec& codec, float* values, std::int64_t dim,
 
 void decode_vector(const VectorCodec& codec, const ConstStoredVector& from, std::int64_t dim,
                    float* values) {
-  const bool exact = codec.kind() == CodecKind::dense && !codec.is_rotated();
-  const bool large = !exact && is_large(codec, from, dim);
-  decode_elements(codec, from, dim, large ? kShrink : 1.0f, values);
+  // A rotation adds up elements of all groups, so they are of one size.
+  const bool shrink_all = codec.is_rotated() && is_large(codec, from, dim);
+  decode_elements(codec, from, dim, shrink_all, values);
   if (codec.is_rotated()) unrotate(rotation(dim), values);
-  if (!large) return;
-  for (std::int64_t i = 0; i < dim; ++i) {
-    values[i] = std::clamp(values[i], -kMax * kShrink, kMax * kShrink) / kShrink;
-  }
+  if (shrink_all) expand(values, dim);
 }
 
 }  // namespace pagekv::inline v0::internal

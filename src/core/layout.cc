@@ -62,7 +62,7 @@ Status check_layer(const std::vector<LayerSpec>& layers, int index) {
                 "layer {0} has a window of {1} tokens; legal are 0 (none) to {2}",
                 {index, layer.window_tokens, kMaxWindowTokens});
   }
-  return check_donor(layers, index);
+  return {};
 }
 
 // Settles the codec of one side of a layer.
@@ -106,7 +106,11 @@ Status check_spec(LayoutSpec& spec) {
   for (int index = 0; index < layers; ++index) {
     if (auto ok = check_layer(spec.layers, index); !ok) return ok;
   }
-  return resolve_formats(spec.layers);
+  if (auto ok = resolve_formats(spec.layers); !ok) return ok;
+  for (int index = 0; index < layers; ++index) {
+    if (auto ok = check_donor(spec.layers, index); !ok) return ok;
+  }
+  return {};
 }
 
 // Lays the planes of all heads out from `offset`; returns the offset behind them.

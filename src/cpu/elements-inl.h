@@ -16,8 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
+#include "codec/limits.h"
 #include "cpu/codebook-inl.h"
 #include "cpu/kernel_table.h"
 #include "cpu/packed_bits.h"
@@ -67,6 +69,45 @@ HWY_INLINE std::uint64_t load_word(const std::byte* from) {
   Word word;
   std::memcpy(&word, from, sizeof(word));
   return word;
+}
+
+// The same where `large` scales could overflow: those elements are computed kShrink times as large,
+// and what exceeds the largest finite f32 is set to it.
+template <class D, class Element>
+struct Saturated {
+  Element element;
+  Element shrunk;
+  hn::Mask<D> large;
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
+    const D d;
+    const auto most = hn::Set(d, std::numeric_limits<float>::max() * kShrink);
+    const auto within = hn::Min(hn::Max(shrunk(codes), hn::Neg(most)), most);
+    return hn::IfThenElse(large, hn::Mul(within, hn::Set(d, 1 / kShrink)), element(codes));
+  }
+};
+
+// Calls use() with what turns the codes of one group into elements; `bias` is of affine ones.
+template <CodecKind kKind, int kBits, class D, class TableType, class Use>
+HWY_INLINE void with_element(D d, [[maybe_unused]] const TableType& table, hn::Vec<D> scale,
+                             hn::Vec<D> bias, Use use) {
+  const auto make = [&](hn::Vec<D> factor) HWY_ATTR {
+    if constexpr (kKind == CodecKind::affine) {
+      return Affine<kBits, D>{hn::Mul(scale, factor), hn::Mul(bias, factor)};
+    } else {
+      return Codebook<kBits, D>{table, hn::Mul(scale, factor)};
+    }
+  };
+  const auto large = hn::Gt(hn::Abs(scale), hn::Set(d, kLarge));
+  if (HWY_LIKELY(hn::AllFalse(d, large))) {
+    if constexpr (kKind == CodecKind::affine) {
+      use(Affine<kBits, D>{scale, bias});
+    } else {
+      use(Codebook<kBits, D>{table, scale});
+    }
+  } else {
+    const auto element = make(hn::Set(d, 1.0f));
+    use(Saturated<D, decltype(element)>{element, make(hn::Set(d, kShrink)), large});
+  }
 }
 
 // 8 codes of a row, from a multiple of 8 on, as the low bits of a number. In at most two loads: a
@@ -164,24 +205,27 @@ class RowWidener {
                              float* out) const {
     const std::int64_t whole = shape.group / kLanes * kLanes;
     for (std::int64_t group = 0, at = 0; at < shape.dim; ++group, at += shape.group) {
-      widen_run<kBits>(FloatTag(), row[0], at, at + whole,
-                       element(FloatTag(), table_, row, shape, group), out);
-      widen_run<kBits>(TailTag(), row[0], at + whole, at + shape.group,
-                       element(TailTag(), tail_table_, row, shape, group), out);
+      widen_group(FloatTag(), table_, row, shape, group, at, at + whole, out);
+      widen_group(TailTag(), tail_table_, row, shape, group, at + whole, at + shape.group, out);
     }
   }
 
  private:
+  // Elements [begin, end) of a group.
   template <class D>
-  static HWY_INLINE auto element(D d, [[maybe_unused]] const TableOf<kKind, kBits, D>& table,
-                                 const ConstPlanePointers& row, const SideShape& shape,
-                                 std::int64_t group) {
+  static HWY_INLINE void widen_group(D d, const TableOf<kKind, kBits, D>& table,
+                                     const ConstPlanePointers& row, const SideShape& shape,
+                                     std::int64_t group, std::int64_t begin, std::int64_t end,
+                                     float* out) {
+    if (begin == end) return;
     const auto scale = hn::Set(d, load_one_f32(shape.scales, row[1], group));
+    auto bias = hn::Zero(d);
     if constexpr (kKind == CodecKind::affine) {
-      return Affine<kBits, D>{scale, hn::Set(d, load_one_f32(shape.scales, row[2], group))};
-    } else {
-      return Codebook<kBits, D>{table, scale};
+      bias = hn::Set(d, load_one_f32(shape.scales, row[2], group));
     }
+    with_element<kKind, kBits>(d, table, scale, bias, [&](const auto& element) HWY_ATTR {
+      widen_run<kBits>(d, row[0], begin, end, element, out);
+    });
   }
 
   TableOf<kKind, kBits, FloatTag> table_;

@@ -93,13 +93,11 @@ void widen_key_tile(const ConstPlanePointers& tile, const SideShape& shape, floa
       const std::int64_t at = group * kTileTokens + lane;
       const std::int64_t end = dim + shape.group;
       const FloatVec scale = load_as_f32(d, shape.scales, tile[1], at);
-      if constexpr (kKind == CodecKind::affine) {
-        const FloatVec bias = load_as_f32(d, shape.scales, tile[2], at);
-        widen_key_group<kBits>(words, dim, end, Affine<kBits, FloatTag>{scale, bias}, out + lane);
-      } else {
-        widen_key_group<kBits>(words, dim, end, Codebook<kBits, FloatTag>{table, scale},
-                               out + lane);
-      }
+      FloatVec bias = hn::Zero(d);
+      if constexpr (kKind == CodecKind::affine) bias = load_as_f32(d, shape.scales, tile[2], at);
+      with_element<kKind, kBits>(d, table, scale, bias, [&](const auto& element) HWY_ATTR {
+        widen_key_group<kBits>(words, dim, end, element, out + lane);
+      });
     }
   }
 }

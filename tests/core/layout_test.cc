@@ -92,8 +92,22 @@ TEST(Layout, RefusalsNameTheLayerTheValueAndWhatIsLegal) {
             "layer 0 reads donor layer 0; a donor is an earlier layer, or -1 for none");
   EXPECT_EQ(refusal({.layers = {layer(1, 64, 64), layer(2, 64, 64, 0, 0)}}),
             "layer 1 reads layer 0, so heads, dims, format and window must be the same");
+  LayerSpec reader = layer(1, 64, 64, 0, 0);
+  reader.format = *Format::parse("kv8");
+  EXPECT_EQ(refusal({.layers = {layer(1, 64, 64), reader}}),
+            "layer 1 reads layer 0, so heads, dims, format and window must be the same");
   EXPECT_EQ(refusal({.layers = {layer(1, 64, 64)}, .window_slack_tokens = -1}),
             "a window slack of -1 tokens; legal are 0 to 4294967296");
+}
+
+TEST(Layout, DonorsAreComparedAsTheyAreStored) {
+  LayerSpec donor = layer(1, 64, 64);
+  LayerSpec reader = layer(1, 64, 64, 0, 0);
+  donor.format = *Format::parse("kv4");
+  reader.format = *Format::parse("affine:4:64");
+  EXPECT_EQ(refusal({.layers = {donor, reader}}), "accepted");
+  reader.format = *Format::parse("affine:4:32");
+  EXPECT_NE(refusal({.layers = {donor, reader}}), "accepted");
 }
 
 // Ranges of bytes of a layer's part of a page, one for each plane of each head.

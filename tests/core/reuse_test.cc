@@ -158,6 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Setting{"k4v4", "k4v4", ""},
                       Setting{"rotated", "k=affine:4:rot,v=affine:6:32:rot", ""},
                       Setting{"codebooks", "k=codebook:5:head:rot,v=codebook:2:norm", ""},
+                      Setting{"five", "k=affine:5:64,v=codebook:1:rot", ""},
+                      Setting{"eight", "k=codebook:8,v=affine:8:f16:rot", ""},
                       Setting{"mixed", "k8v4", "1=bf16;2=k=f32,v=affine:2:16"}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
