@@ -64,11 +64,11 @@ bool decode_dense(const ConstPlanePointers& from, const SideShape& shape, DType 
 }
 
 template <CodecKind kKind, std::size_t kFirst, std::size_t kCount, std::size_t kAt = 0>
-void fill(const std::array<int, kCount>& widths, KernelTable& table) {
+void fill_decode(const std::array<int, kCount>& widths, KernelTable& table) {
   if constexpr (kAt < kCount) {
     constexpr int kBits = kKind == CodecKind::affine ? kAffineWidths[kAt] : kCodebookWidths[kAt];
     table.decode[kFirst + kAt] = decode<kKind, kBits>;
-    fill<kKind, kFirst, kCount, kAt + 1>(widths, table);
+    fill_decode<kKind, kFirst, kCount, kAt + 1>(widths, table);
   }
 }
 
@@ -76,8 +76,8 @@ void export_decode(KernelTable& table) {
   table.decode[dtype_index(DType::f32)] = decode_dense<DType::f32>;
   table.decode[dtype_index(DType::f16)] = decode_dense<DType::f16>;
   table.decode[dtype_index(DType::bf16)] = decode_dense<DType::bf16>;
-  fill<CodecKind::affine, kFirstAffine>(kAffineWidths, table);
-  fill<CodecKind::codebook, kFirstCodebook>(kCodebookWidths, table);
+  fill_decode<CodecKind::affine, kFirstAffine>(kAffineWidths, table);
+  fill_decode<CodecKind::codebook, kFirstCodebook>(kCodebookWidths, table);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

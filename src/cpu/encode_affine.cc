@@ -164,15 +164,15 @@ std::uint32_t encode_affine(float* values, std::int64_t rows, const SideShape& s
 }
 
 template <std::size_t kAt = 0>
-void fill(KernelTable& table) {
+void fill_encode_affine(KernelTable& table) {
   if constexpr (kAt < kAffineWidths.size()) {
     table.encode[kFirstAffine + kAt] = encode_affine<kAffineWidths[kAt]>;
-    fill<kAt + 1>(table);
+    fill_encode_affine<kAt + 1>(table);
   }
 }
 
 void export_encode_affine(KernelTable& table) {
-  fill(table);
+  fill_encode_affine(table);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

@@ -262,15 +262,15 @@ std::uint32_t encode_codebook(float* values, std::int64_t rows, const SideShape&
 }
 
 template <std::size_t kAt = 0>
-void fill(KernelTable& table) {
+void fill_encode_codebook(KernelTable& table) {
   if constexpr (kAt < kCodebookWidths.size()) {
     table.encode[kFirstCodebook + kAt] = encode_codebook<kCodebookWidths[kAt]>;
-    fill<kAt + 1>(table);
+    fill_encode_codebook<kAt + 1>(table);
   }
 }
 
 void export_encode_codebook(KernelTable& table) {
-  fill(table);
+  fill_encode_codebook(table);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

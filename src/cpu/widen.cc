@@ -126,18 +126,18 @@ void widen_value_rows(const SpanTiles& span, const SideShape& shape, std::int64_
 }
 
 template <CodecKind kKind, std::size_t kFirst, std::size_t kCount, std::size_t kAt = 0>
-void fill(const std::array<int, kCount>& widths, KernelTable& table) {
+void fill_widen(const std::array<int, kCount>& widths, KernelTable& table) {
   if constexpr (kAt < kCount) {
     constexpr int kBits = kKind == CodecKind::affine ? kAffineWidths[kAt] : kCodebookWidths[kAt];
     table.widen_keys[kFirst + kAt] = widen_key_tile<kKind, kBits>;
     table.widen_values[kFirst + kAt] = widen_value_rows<kKind, kBits>;
-    fill<kKind, kFirst, kCount, kAt + 1>(widths, table);
+    fill_widen<kKind, kFirst, kCount, kAt + 1>(widths, table);
   }
 }
 
 void export_widen(KernelTable& table) {
-  fill<CodecKind::affine, kFirstAffine>(kAffineWidths, table);
-  fill<CodecKind::codebook, kFirstCodebook>(kCodebookWidths, table);
+  fill_widen<CodecKind::affine, kFirstAffine>(kAffineWidths, table);
+  fill_widen<CodecKind::codebook, kFirstCodebook>(kCodebookWidths, table);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
