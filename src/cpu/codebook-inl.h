@@ -45,6 +45,7 @@ class Table {
   using Codes = hn::Vec<hn::RebindToUnsigned<D>>;
 
   Table() {
+    vectors_[0] = hn::Zero(D());  // copies of tables that are in memory copy it, too
     for (std::size_t i = 0; i < kVectors && kInRegisters; ++i) {
       vectors_[i] = load_lanes(D(), kCentroids<kBits>, i * kWidth);
     }
