@@ -11,18 +11,14 @@
 #include <random>
 #include <vector>
 
+#include "support/sanitized.h"
 #include "test_backend.h"
 #include "token_cache.h"
 
 namespace pagekv::testing {
 namespace {
 
-// Sanitizers make everything some ten times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOperationShare = 10;
-#else
-constexpr int kOperationShare = 1;
-#endif
+constexpr int kOperationShare = kSanitized ? 10 : 1;
 
 struct Setting {
   const char* name;

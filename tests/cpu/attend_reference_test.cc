@@ -8,6 +8,7 @@
 #include "cpu/constants.h"
 #include "cpu/paged_cache.h"
 #include "support/reference.h"
+#include "support/sanitized.h"
 
 namespace pagekv::testing {
 namespace {
@@ -202,8 +203,10 @@ void run_trial(const Trial& trial, const std::string& target, Random& random) {
 class OnTarget : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(OnTarget, RandomShapesStayWithinTheBounds) {
-  // The scalar target takes many times as long; its code is the same template.
-  const int trials = GetParam() == "SCALAR" || GetParam() == "EMU128" ? 20 : 50;
+  // The scalar target takes many times as long; its code is the same template. Every kind and width
+  // of codec comes up all the same.
+  const bool slow = kSanitized || GetParam() == "SCALAR" || GetParam() == "EMU128";
+  const int trials = slow ? kCodecWidths + 5 : 50;
   for (int index = 0; index < trials; ++index) {
     const auto seed = static_cast<std::uint64_t>(1000 + index);
     Random random(seed);
