@@ -83,8 +83,7 @@ std::string format_label(const std::string& format, const std::string& layer_for
   return layer_formats.empty() ? format : format + " with " + layer_formats;
 }
 
-int check_layer_formats(const ModelOptions& options, const std::vector<std::string>& formats) {
-  if (options.layer_formats.empty()) return kExitOk;
+int check_formats(const ModelOptions& options, const std::vector<std::string>& formats) {
   const pagekv::Result<std::string> path = find_model(options.model);
   if (!path) return report_error(path.error().message());
   const auto outline = engine::outline_model(*path);
@@ -92,8 +91,10 @@ int check_layer_formats(const ModelOptions& options, const std::vector<std::stri
   for (const std::string& text : formats) {
     const auto format = pagekv::Format::parse(text);
     if (!format) return report_error(format.error().message(), kExitUsage);
-    const auto layers = engine::with_formats(outline->cache_layers, *format, options.layer_formats);
+    auto layers = engine::with_formats(outline->cache_layers, *format, options.layer_formats);
     if (!layers) return report_error("--kv-layers: " + layers.error().message(), kExitUsage);
+    const auto layout = pagekv::CacheLayout::make({.layers = std::move(*layers)});
+    if (!layout) return report_error("--kv: " + layout.error().message(), kExitUsage);
   }
   return kExitOk;
 }

@@ -43,9 +43,9 @@ const CLI::Validator& format_validator();
 // How a cache is named in figures: its format as the user wrote it, and what --kv-layers says.
 std::string format_label(const std::string& format, const std::string& layer_formats);
 
-// Whether --kv-layers suits the model and the formats, before any weight is read. Returns kExitOk,
-// or reports why not and returns the exit code.
-int check_layer_formats(const ModelOptions& options, const std::vector<std::string>& formats);
+// Whether the formats and --kv-layers suit the model's layers, before any weight is read. Returns
+// kExitOk, or reports why not and returns the exit code.
+int check_formats(const ModelOptions& options, const std::vector<std::string>& formats);
 
 pagekv::Arithmetic arithmetic_of(const ModelOptions& options);
 

@@ -101,7 +101,7 @@ int ppl(const PplOptions& options) {
   }
   const pagekv::Result<std::string> text = read_text(options.file);
   if (!text) return report_error(text.error().message());
-  if (const int code = check_layer_formats(options.model, formats); code != kExitOk) return code;
+  if (const int code = check_formats(options.model, formats); code != kExitOk) return code;
   const auto rows = measure(options, formats, *text);
   if (!rows) return report_error(rows.error().message());
   print_ppl(*rows, options.output);

@@ -86,7 +86,7 @@ int run(const RunOptions& options) {
   if (prompts->empty() && !none_given) {
     return report_error("nothing to continue: every line of the files is empty");
   }
-  if (const int code = check_layer_formats(options.model, {options.format}); code != kExitOk) {
+  if (const int code = check_formats(options.model, {options.format}); code != kExitOk) {
     return code;
   }
   const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);

@@ -85,7 +85,15 @@ def hours(cells, engine):
                for key, rows in cells.items() if key[0] == engine) / 3600
 
 
-def generated(cells):
+def control_table(control):
+    """Rows of llama.cpp's own loop and of the one by tiles, on the same few chunks."""
+    lines = [[f"`{row['kv']}`"] + [with_error(each["mean_kl"], each["mean_kl_err"], 1e-3)
+                                   for each in (row, tiled)]
+             for row, tiled in list(zip(*control))[1:]]
+    return table(["cache", "row by row", "by tiles"], lines)
+
+
+def generated(cells, control):
     contexts = distinct(context for _, _, context in cells)
     scored = [cells[engine, text, context][0]["scored"] for engine, text, context in cells]
     peer = next(rows[0]["engine"] for key, rows in cells.items() if key[0] == "llama")
@@ -101,14 +109,18 @@ def generated(cells):
     for context in contexts:
         parts += [f"### Context of {context:,} tokens\n", "KL in 10⁻³ nats:\n",
                   details(cells, context)]
+    first = control[0][0]
+    parts += ["### llama.cpp's two loops\n",
+              f"Mean KL, {TEXT_NAMES['wikitext2']}, {first['chunks']} chunks of "
+              f"{first['context']:,}, in 10⁻³ nats:\n", control_table(control)]
     return "\n".join(parts)
 
 
-def write_table(path, cells):
+def write_table(path, cells, control):
     text = path.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n\n{generated(cells)}\n{END}{after}", encoding="utf-8")
+    path.write_text(f"{before}{BEGIN}\n\n{generated(cells, control)}\n{END}{after}", encoding="utf-8")
 
 
 # --- plot -----------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Measures what each format of KV pages costs a model, beside llama.cpp's quantized KV caches, and
 writes the table of docs/quality.md and the plot docs/quality.svg. Both engines read the same f32
 file, written from --model once; each is compared with itself without quantization, by the same
-protocol (llama_cpp_kv.py). Needs requirements.txt.
+protocol (llama_cpp_kv.py). Needs requirements.txt, and llama-cpp-python as tile_llama_cpp.py edits
+it; without that edit the long contexts take hours and the control compares nothing.
 
 FOLDER keeps a JSON file for each engine, text and context. What is there is not measured again, nor
 are formats of pagekv that a file already has: a run that was stopped goes on where it was. Remove
@@ -24,12 +25,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "peers"))
 import gguf_convert  # noqa: E402  (found through the line above)
 
-FORMATS = ["bf16", "kv8", "kv8:f16:rot", "k8v4", "k8v3", "k=affine:6:64:f16:rot,v=codebook:5:rot",
-           "kv4", "kv4:rot", "k4v4", "codebook:4:rot", "k=codebook:5:rot,v=codebook:3:rot"]
+FORMATS = ["kv8", "kv8:f16:rot", "k8v4", "k=affine:6:64:f16:rot,v=codebook:5:rot", "kv4", "k4v4",
+           "codebook:4:rot", "k=codebook:5:rot,v=codebook:3:rot"]
 LLAMA_TYPES = ["q8_0", "q5_1", "q4_0"]
 TEXTS = {"wikitext2": "wikitext2/wikitext2-test.tokens.txt",
          "austen": "austen/prideprejudice.txt"}
 CHUNKS = {512: 45, 2048: 12, 8192: 3}  # at least 20,000 scored tokens each
+# llama.cpp by its own loop, row by row, and by tiles: the same text, to see that it is the same.
+CONTROL = {"text": "wikitext2", "context": 512, "chunks": 10}
 
 
 def first_scored(context):
@@ -69,16 +72,32 @@ def run_pagekv(arguments, model, text, context, path):
     write_whole(path, (rows or found[:1]) + found[1:])
 
 
-def run_llama(arguments, model, text, context, path):
+def call_llama(arguments, model, text, context, chunks, path, tiled=True):
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     print(f"{path}: {' '.join(LLAMA_TYPES)}", flush=True)
     script = pathlib.Path(__file__).with_name("llama_cpp_kv.py")
+    environment = os.environ | ({"PAGEKV_TILED_KV": "1"} if tiled else {})
     subprocess.run([sys.executable, "-B", str(script), str(model), str(text),
-                    "--context", str(context), "--chunks", str(CHUNKS[context]),
+                    "--context", str(context), "--chunks", str(chunks),
                     "--first", str(first_scored(context)), "--types", ",".join(LLAMA_TYPES),
-                    "--threads", str(arguments.threads), "-o", str(path)], check=True)
+                    "--threads", str(arguments.threads), "-o", str(path)],
+                   env=environment, check=True)
+
+
+def run_llama(arguments, model, text, context, path):
+    call_llama(arguments, model, text, context, CHUNKS[context], path)
+
+
+def control_path(folder, tiled):
+    return folder / "control" / ("tiles.json" if tiled else "rows.json")
+
+
+def run_control(arguments, model, folder):
+    for tiled in (False, True):
+        call_llama(arguments, model, pathlib.Path(arguments.data, TEXTS[CONTROL["text"]]),
+                   CONTROL["context"], CONTROL["chunks"], control_path(folder, tiled), tiled)
 
 
 RUNNERS = {"pagekv": run_pagekv, "llama": run_llama}
@@ -101,6 +120,8 @@ def measure(arguments, folder):
                 if arguments.only in (None, engine):
                     runner(arguments, model, pathlib.Path(arguments.data, name), context,
                            cell_path(folder, engine, text, context))
+    if arguments.only in (None, "llama"):
+        run_control(arguments, model, folder)
 
 
 def read_cells(folder):
@@ -139,10 +160,11 @@ def main():
     if arguments.only != "report":
         measure(arguments, arguments.output)
     cells = read_cells(arguments.output)
-    if cells:
-        report.write_table(ROOT / "docs" / "quality.md", cells)
+    control = [read_rows(control_path(arguments.output, tiled)) for tiled in (False, True)]
+    if cells and all(control):
+        report.write_table(ROOT / "docs" / "quality.md", cells, control)
         report.draw(ROOT / "docs" / "quality.svg", cells)
-    return 0 if cells or arguments.only in ("pagekv", "llama") else 1
+    return 0 if (cells and all(control)) or arguments.only in ("pagekv", "llama") else 1
 
 
 if __name__ == "__main__":

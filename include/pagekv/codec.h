@@ -69,8 +69,8 @@ class PAGEKV_API VectorCodec {
   ScaleFit fit() const { return fit_; }   // of a codebook
   bool is_rotated() const { return rotated_; }
 
-  // This codec with its group settled for vectors of `dim` elements. Errors: invalid_argument
-  // naming what is illegal and what would be legal.
+  // This codec with its group settled for vectors of `dim` elements; codecs that store such vectors
+  // alike come out equal. Errors: invalid_argument naming what is illegal and what would be legal.
   Result<VectorCodec> resolve(std::int64_t dim) const;
 
   // Of one vector of `dim` elements. REQUIRES (all four): what resolve(dim) returned.

@@ -36,7 +36,7 @@ class PAGEKV_API Executor {
   // Calls task(worker, item) once for every item in [0, items), with 0 <= worker < threads() and,
   // of one parallel_for, never two calls with the same worker at once; returns when all are done.
   // Order and placement are the executor's. May be called from several threads, never from inside a
-  // task. The task does not throw.
+  // task. The task does not throw, and needs up to 128 KiB of its thread's stack.
   virtual void parallel_for(std::int64_t items, TaskRef task) = 0;
 };
 

@@ -121,8 +121,12 @@ Result<VectorCodec> VectorCodec::resolve(std::int64_t dim) const {
   const Legal rules = legal(kind_);
   VectorCodec settled = *this;
   if (group_.at_most) settled.group_ = exactly(largest_group(rules, group_.elements, dim));
+  // One name for what is stored alike.
+  const bool whole = rules.whole_head && settled.group_.elements == kWholeHead;
+  if (whole && contains(rules.groups, static_cast<int>(dim))) {
+    settled.group_ = exactly(static_cast<int>(dim));
+  }
   const int group = settled.group_.elements;
-  const bool whole = rules.whole_head && group == kWholeHead;
   if (whole || (contains(rules.groups, group) && dim % group == 0)) return settled;
   return fail(ErrorCode::invalid_argument, "{s}", {},
               std::string(rules.kind) + " groups of " + std::to_string(group_.elements) +

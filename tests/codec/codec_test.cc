@@ -126,6 +126,16 @@ TEST(Codec, ResolvingTwiceChangesNothing) {
   }
 }
 
+TEST(Codec, AWholeHeadIsTheGroupOfItsSize) {
+  for (const int dim : {32, 64, 128}) {
+    const VectorCodec whole = *VectorCodec::codebook(3, VectorCodec::whole_head()).resolve(dim);
+    EXPECT_EQ(whole, *VectorCodec::codebook(3, VectorCodec::exactly(dim)).resolve(dim)) << dim;
+    EXPECT_EQ(whole.group_elements(dim), dim);
+  }
+  EXPECT_NE(*VectorCodec::codebook(3, VectorCodec::whole_head()).resolve(96),
+            *VectorCodec::codebook(3, VectorCodec::exactly(32)).resolve(96));
+}
+
 TEST(Codec, RefusalsNameTheHeadAndTheLegalGroups) {
   EXPECT_EQ(refusal(VectorCodec::affine(4, VectorCodec::exactly(64)), 80),
             "affine groups of 64 elements in a head of 80; legal are 8, 16");

@@ -84,5 +84,23 @@ TEST(LayerFormats, ReachTheStore) {
   EXPECT_FALSE(refused);
 }
 
+// Pages are larger than their tokens' bytes where planes are padded.
+TEST(LayerFormats, TheDefaultCapHoldsOneWholeSequence) {
+  const auto model = engine::make_random_model({.layers = 2,
+                                                .kv_heads = 3,
+                                                .head_dim = 8,
+                                                .context_tokens = 1 << 24,
+                                                .window_tokens = 0,
+                                                .donors = false});
+  ASSERT_TRUE(model) << model.error().message();
+  const auto device = make_cpu_device();
+  const auto store = engine::make_model_store(
+      **model, *device, {.format = *Format::parse("kv2"), .page_tokens = 16});
+  ASSERT_TRUE(store) << store.error().message();
+  const CacheLayout& layout = store->layout();
+  ASSERT_GT(layout.group(0).page_bytes, 16 * layout.bytes_per_token());
+  EXPECT_GE(store->stats().cap_bytes, layout.pages_for(0, 1 << 24) * layout.group(0).page_bytes);
+}
+
 }  // namespace
 }  // namespace pagekv::testing
