@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "measure.h"
+#include "bench/measure.h"
 #include "pagekv/pagekv.h"
 
 namespace {

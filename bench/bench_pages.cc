@@ -14,7 +14,7 @@
 #include <random>
 #include <vector>
 
-#include "measure.h"
+#include "bench/measure.h"
 #include "pagekv/pagekv.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "measure.h"
+#include "bench/measure.h"
 
 #include <sys/mman.h>
 
@@ -61,6 +61,21 @@ double ReadProbe::bytes_per_second(Executor& executor) {
   volatile std::uint64_t sink = sums[0];  // the reads must not be optimised away
   static_cast<void>(sink);
   return static_cast<double>(words / kPieceWords * kPieceWords * 8) / elapsed;
+}
+
+double cycles_per_second() {
+  constexpr int kSteps = 1 << 20;
+  double best = 1e9;
+  for (int round = 0; round < 3; ++round) {
+    best = std::min(best, seconds([] {
+      std::uint64_t sum = 0;
+      for (int step = 0; step < kSteps; ++step) {
+        ++sum;
+        asm volatile("" : "+r"(sum));  // one by one
+      }
+    }));
+  }
+  return kSteps / best;
 }
 
 std::string machine_line() {

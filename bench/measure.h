@@ -40,6 +40,10 @@ class ReadProbe {
   std::int64_t count_;
 };
 
+// Cycles a second of the calling thread's core at this moment, from additions that wait for each
+// other, one a cycle on every core pagekv knows.
+double cycles_per_second();
+
 // Processor, processors, threads and the like, for the head of a report.
 std::string machine_line();
 

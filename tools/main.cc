@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pagekv/version.h"
+#include "tools/bench.h"
 #include "tools/console.h"
 #include "tools/info.h"
 #include "tools/ppl.h"
@@ -20,9 +21,11 @@ int main(int argc, char** argv) {
   app.footer("Exit codes: 0 done, 1 failed while running, 2 the command line makes no sense.");
   RunOptions run_options;
   PplOptions ppl_options;
+  BenchOptions bench_options;
   InfoOptions info_options;
   const CLI::App* run_command = add_run(app, run_options);
   const CLI::App* ppl_command = add_ppl(app, ppl_options);
+  const CLI::App* bench_command = add_bench(app, bench_options);
   add_info(app, info_options);
   try {
     app.parse(argc, argv);
@@ -33,9 +36,10 @@ int main(int argc, char** argv) {
     return report_error("try --help", kExitUsage);
   }
   try {
-    const int code = run_command->parsed()   ? run(run_options)
-                     : ppl_command->parsed() ? ppl(ppl_options)
-                                             : info(info_options);
+    const int code = run_command->parsed()     ? run(run_options)
+                     : ppl_command->parsed()   ? ppl(ppl_options)
+                     : bench_command->parsed() ? bench(bench_options)
+                                               : info(info_options);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return report_error("cannot write to standard output");
   } catch (const std::bad_alloc&) {

@@ -8,6 +8,7 @@
 
 #include "engine/perplexity.h"
 #include "tools/console.h"
+#include "tools/format_lists.h"
 #include "tools/ppl_report.h"
 #include "tools/text_file.h"
 
@@ -95,10 +96,7 @@ pagekv::Result<std::vector<PplRow>> measure(const PplOptions& options,
 }  // namespace
 
 int ppl(const PplOptions& options) {
-  std::vector<std::string> formats;
-  for (const std::string& list : options.formats) {
-    for (std::string& format : split_formats(list)) formats.push_back(std::move(format));
-  }
+  const std::vector<std::string> formats = split_formats(options.formats);
   const pagekv::Result<std::string> text = read_text(options.file);
   if (!text) return report_error(text.error().message());
   if (const int code = check_formats(options.model, formats); code != kExitOk) return code;

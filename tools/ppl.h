@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/model_options.h"
@@ -27,9 +26,6 @@ inline constexpr std::int64_t kDefaultPplContext = 512;
 
 // Adds the subcommand and binds it to `options`, which must outlive the parse.
 CLI::App* add_ppl(CLI::App& app, PplOptions& options);
-
-// The formats of a list with commas between them. The comma of "k=...,v=..." separates nothing.
-std::vector<std::string> split_formats(std::string_view list);
 
 int ppl(const PplOptions& options);
 

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "tools/format_lists.h"
 #include "tools/model_options.h"
 #include "tools/ppl.h"
 
@@ -10,42 +11,7 @@ namespace {
 
 constexpr std::int64_t kLeastContext = 3;  // a shorter one has no token to score
 
-const CLI::Validator& formats_validator() {
-  static const CLI::Validator validator(
-      [](std::string& list) -> std::string {
-        for (const std::string& text : split_formats(list)) {
-          const auto format = pagekv::Format::parse(text);
-          if (!format) return format.error().message();
-        }
-        return {};
-      },
-      "");
-  return validator;
-}
-
-bool is_side(std::string_view text, std::string_view side) {
-  return text.starts_with(side) && text.find(',') == std::string_view::npos;
-}
-
 }  // namespace
-
-std::vector<std::string> split_formats(std::string_view list) {
-  std::vector<std::string> formats;
-  for (;;) {
-    const std::size_t comma = list.find(',');
-    const std::string_view part = list.substr(0, comma);
-    const bool other_side =
-        !formats.empty() && ((is_side(part, "v=") && is_side(formats.back(), "k=")) ||
-                             (is_side(part, "k=") && is_side(formats.back(), "v=")));
-    if (other_side) {
-      formats.back().append(",").append(part);
-    } else {
-      formats.emplace_back(part);
-    }
-    if (comma == std::string_view::npos) return formats;
-    list.remove_prefix(comma + 1);
-  }
-}
 
 CLI::App* add_ppl(CLI::App& app, PplOptions& options) {
   CLI::App* ppl = app.add_subcommand("ppl", "Measure what formats of the cache cost on a text");

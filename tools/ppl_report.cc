@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tools/csv.h"
+
 namespace pagekv_tool {
 namespace {
 
@@ -77,18 +79,7 @@ void print_json(const std::vector<PplRow>& rows) {
 }
 
 void print_csv(const std::vector<PplRow>& rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::string names;
-    std::string values;
-    // JSON writes text in quotes, as csv wants what has a comma in it; no name has a quote.
-    const nlohmann::ordered_json row = fields(rows[i]);
-    for (const auto& [name, value] : row.items()) {
-      names += (names.empty() ? "" : ",") + name;
-      values += (values.empty() ? "" : ",") + value.dump();
-    }
-    if (i == 0) fmt::print("{}\n", names);
-    fmt::print("{}\n", values);
-  }
+  for (std::size_t i = 0; i < rows.size(); ++i) print_csv_row(fields(rows[i]), i == 0);
 }
 
 }  // namespace

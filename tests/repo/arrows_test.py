@@ -14,7 +14,7 @@ ALLOWED = {
     "src/cuda": {"include", "src/core", "src/codec", "src/cuda"},
     "src/io": {"include", "src/core", "src/codec", "src/io"},
     "engine": {"include", "engine"},
-    "tools": {"include", "engine", "tools"},
+    "tools": {"include", "engine", "bench", "tools"},
     "examples": {"include", "examples"},
     "bench": {"include", "engine", "bench"},
 }

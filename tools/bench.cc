@@ -1,0 +1,26 @@
+#include "tools/bench.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "bench/measure.h"
+#include "tools/bench_attention.h"
+#include "tools/bench_model.h"
+#include "tools/bench_report.h"
+#include "tools/console.h"
+
+namespace pagekv_tool {
+
+int bench(const BenchOptions& options) {
+  BenchOptions asked = options;
+  if (asked.threads.empty()) {
+    asked.threads = {static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  }
+  print_note(pagekv::bench::machine_line());
+  const auto rows = asked.attention ? bench_attention(asked) : bench_model(asked);
+  if (!rows) return report_error(rows.error().message());
+  print_bench(*rows, asked.output);
+  return kExitOk;
+}
+
+}  // namespace pagekv_tool

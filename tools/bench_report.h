@@ -1,0 +1,22 @@
+// One row per case of `pagekv bench`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pagekv_tool {
+
+struct BenchRow {
+  std::vector<std::pair<std::string, std::string>> shown;  // column and text, for md
+  nlohmann::ordered_json fields;                           // for json, jsonl and csv
+};
+
+// `output`: md, json, jsonl or csv. All rows have the same columns and fields.
+void print_bench(const std::vector<BenchRow>& rows, const std::string& output);
+
+// Of measured values: "12.3 ± 0.4", the median and the standard deviation.
+std::string median_and_deviation(const std::vector<double>& values);
+
+}  // namespace pagekv_tool
