@@ -1,6 +1,7 @@
 // The memory of one worker while it attends: carved out of the plan's workspace, nothing allocated.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,14 +24,17 @@ constexpr std::int64_t rows_per_block(std::int64_t group) {
 }
 
 struct AttendScratch {
-  float* packed_q;  // [query block][key_dim][queries of a block]
+  float* packed_q;  // [query block][key_dim][queries of a block], or [query][key_dim]
   float* logits;    // [query][kSpanTokens]; later p
   float* span_out;  // [query][value_dim], as are the next two
   float* chunk_out;
   float* row_out;
   float* keys;      // [tile of a span][key_dim][16]; bytes of staged tiles where keys stay narrow
   float* key_tile;  // one staged tile
-  float* panels;    // widened values of a span
+  float* panels;    // widened values of a span, or its codes in quads
+  float* code_queries;  // CodeQueries of all queries
+  float* code_scales;   // [group][kSpanTokens] scales of a span's values, then biases
+  float* code_weights;  // CodeWeights of a kernel block
   SoftmaxState* span_state;  // [query], as are the next two
   SoftmaxState* chunk_state;
   SoftmaxState* row_state;
@@ -89,7 +93,12 @@ struct AttendScratch {
     row_out = cursor.take(queries * shape.value_dim);
     keys = cursor.take(kSpanTokens * shape.key_dim);
     key_tile = cursor.take(kTileTokens * shape.key_dim);
-    panels = cursor.take(kSpanTokens * shape.value_dim);
+    panels = cursor.take(std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));
+    code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
+                               CodeQueries::floats(shape.key_dim));
+    const std::int64_t value_groups = shape.value_dim / kLeastCodeGroup;
+    code_scales = cursor.take(2 * value_groups * kSpanTokens);
+    code_weights = cursor.take(CodeWeights::floats(value_groups));
     span_state = cursor.take_states(queries);
     chunk_state = cursor.take_states(queries);
     row_state = cursor.take_states(queries);

@@ -24,6 +24,10 @@ void bind_kernels(BindKernels* const (&exported)[kEntries], KernelTable& table) 
 }
 
 // Each fills its part of the table for table.target, which must be compiled in.
+// Attention over codes in integers; the second for processors that multiply bytes, and whether this
+// one does and `table` is of its target.
+void bind_codes(KernelTable& table);
+bool bind_codes_vnni(KernelTable& table);
 void bind_convert(KernelTable& table);
 void bind_decode(KernelTable& table);
 void bind_encode_affine(KernelTable& table);

@@ -170,6 +170,23 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_codes(D /* d */, const std::byt
   }
 }
 
+// Code kIndex of 32 in kBits words.
+template <int kBits, std::size_t kIndex, class V>
+HWY_INLINE V code_in_words(const V* words) {
+  constexpr int kShift = kIndex * kBits % 32;
+  constexpr std::size_t kWord = kIndex * kBits / 32;
+  const V mask = hn::Set(hn::DFromV<V>(), (1u << kBits) - 1);
+  if constexpr (kShift + kBits > 32) {
+    return hn::And(
+        hn::Or(hn::ShiftRight<kShift>(words[kWord]), hn::ShiftLeft<32 - kShift>(words[kWord + 1])),
+        mask);
+  } else if constexpr (kShift + kBits == 32) {
+    return hn::ShiftRight<kShift>(words[kWord]);
+  } else {
+    return hn::And(hn::ShiftRight<kShift>(words[kWord]), mask);
+  }
+}
+
 // What a codec's rows need to be widened in vectors of D: a codebook's table.
 struct NoTable {};
 template <CodecKind kKind, int kBits, class D>

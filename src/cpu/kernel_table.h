@@ -11,6 +11,7 @@
 
 #include "codec/hadamard.h"
 #include "core/softmax_state.h"
+#include "cpu/code_weights.h"
 #include "cpu/constants.h"
 #include "cpu/head_planes.h"
 #include "pagekv/codec.h"
@@ -56,6 +57,36 @@ struct SpanTiles {
   std::array<ConstPlanePointers, kSpanTiles> v{};  // row 0 of the tile, row-major
   // Codes of keys of the span that will be read next, or null: worth prefetching.
   std::array<const std::byte*, kSpanTiles> next_k{};
+};
+
+// Attention over affine codes in integers (cpu/code_weights.h). All null where the target has no
+// vectors. Arrays by width, in the order of kAffineWidths.
+struct CodeKernels {
+  // Query `query` of a kernel block, of elements q[dim].
+  using PackQuery = void(const float* q, const SideShape& shape, std::int64_t query,
+                         const CodeQueries& to);
+  std::array<PackQuery*, kAffineWidths.size()> pack_query{};
+  // Keys can be scored where this divides their groups.
+  std::array<std::int64_t, kAffineWidths.size()> key_step{};
+  // logits[query][token] of `count` queries, for all tokens of the span's tiles, and which of these
+  // have a scale beyond kLarge: their logits mean nothing.
+  using Score = void(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
+                     std::int64_t count, float* logits, SpanBits& large);
+  std::array<Score*, kAffineWidths.size()> score{};
+
+  // The span's value rows, whose groups are multiples of 16. Tokens with a scale beyond kLarge are
+  // marked and have no part in what add() gives.
+  using PrepareRows = void(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
+                           SpanBits& large);
+  std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
+  // p[query][token] times scales and biases, of `count` queries.
+  using Weigh = void(const CodeRows& rows, const SideShape& shape, const float* p,
+                     std::int64_t count, const CodeWeights& to);
+  Weigh* weigh = nullptr;
+  // out[query][dim] = sum over tokens of p[query][token] * element[token][dim]
+  using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
+                   std::int64_t count, float* out);
+  Add* add = nullptr;
 };
 
 struct LogitMap {
@@ -140,6 +171,10 @@ struct KernelTable {
   AddValuesWide* add_values_wide = nullptr;
   std::int64_t wide_values = 0;  // divides wide_queries
   std::int64_t panel_dims = 0;
+
+  // ---- Any number of queries, affine codes in integers.
+
+  CodeKernels codes;
 
   // ---- The softmax of a row.
 

@@ -26,6 +26,10 @@ std::vector<KernelTable> make_kernel_tables() {
     bind_values(table);
     bind_softmax(table);
     bind_widen(table);
+    bind_codes(table);
+    KernelTable with_vnni = table;
+    with_vnni.name = "AVX3_VNNI";
+    if (bind_codes_vnni(with_vnni)) tables.push_back(with_vnni);
     tables.push_back(table);
   }
   return tables;

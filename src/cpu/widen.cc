@@ -41,23 +41,6 @@ HWY_INLINE void widen_key_codes(const std::uint32_t* words, std::int64_t first_b
   }
 }
 
-// Code kIndex of 32 in kBits words.
-template <int kBits, std::size_t kIndex, class V>
-HWY_INLINE V code_in_words(const V* words) {
-  constexpr int kShift = kIndex * kBits % 32;
-  constexpr std::size_t kWord = kIndex * kBits / 32;
-  const V mask = hn::Set(hn::DFromV<V>(), (1u << kBits) - 1);
-  if constexpr (kShift + kBits > 32) {
-    return hn::And(
-        hn::Or(hn::ShiftRight<kShift>(words[kWord]), hn::ShiftLeft<32 - kShift>(words[kWord + 1])),
-        mask);
-  } else if constexpr (kShift + kBits == 32) {
-    return hn::ShiftRight<kShift>(words[kWord]);
-  } else {
-    return hn::And(hn::ShiftRight<kShift>(words[kWord]), mask);
-  }
-}
-
 // The same for 32 codes, which begin with a word: all shifts are constants.
 template <int kBits, class Element, std::size_t... kIndex>
 HWY_INLINE void widen_key_words(const std::uint32_t* from, Element element, float* out,

@@ -1,0 +1,167 @@
+#include "cpu/attend_keys.h"
+
+#include <algorithm>
+#include <array>
+
+#include "cpu/attend_rows.h"
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+bool is_affine(std::size_t codec) {
+  return codec >= kFirstAffine && codec < kFirstCodebook;
+}
+
+bool takes_codes(const AttendCall& call, std::size_t codec) {
+  if (!call.map.round_to_bf16 || !is_affine(codec)) return false;
+  const std::int64_t step = call.kernels.codes.key_step[codec - kFirstAffine];
+  return step != 0 && call.key_side.group % step == 0;
+}
+
+}  // namespace
+
+BlockKeys::BlockKeys(const BlockQueries& queries, const SpanReader& reader, AttendScratch& scratch)
+    : queries_(queries),
+      call_(queries.call),
+      kernels_(queries.call.kernels),
+      reader_(reader),
+      scratch_(scratch),
+      dim_(queries.call.shape.key_dim),
+      codec_(codec_index(queries.call.layer.format.k)),
+      way_(takes_codes(queries.call, codec_)   ? Way::codes
+           : queries.count >= kWideQueries ? Way::wide
+                                           : Way::narrow) {}
+
+void BlockKeys::pack() {
+  if (way_ == Way::codes) {
+    pack_codes();
+  } else {
+    pack_floats();
+  }
+}
+
+void BlockKeys::score(std::int64_t start, SpanTiles& span) {
+  switch (way_) {
+    case Way::codes: return score_codes(start, span);
+    case Way::narrow: return score_narrow(start, span);
+    case Way::wide: return score_wide(start, span);
+  }
+}
+
+// ---- codes
+
+CodeQueries BlockKeys::code_queries(std::int64_t first) const {
+  float* at = scratch_.code_queries + first / kCodeQueries * CodeQueries::floats(dim_);
+  float* factors = at + dim_ / kQuad * 2 * kCodeQueries;
+  return {reinterpret_cast<std::uint32_t*>(at), factors, factors + kCodeQueries};
+}
+
+void BlockKeys::pack_codes() {
+  const CodeKernels::PackQuery* pack_query = kernels_.codes.pack_query[codec_ - kFirstAffine];
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    float* q = scratch_.packed_q + j * dim_;  // kept for tokens that take no integers
+    load_query(call_, queries_.row(j), queries_.head(j), q);
+    pack_query(q, call_.key_side, j % kCodeQueries, code_queries(j));
+  }
+}
+
+void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
+  reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+  SpanBits large{};
+  for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
+    const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
+    if (range.begin >= range.end) continue;
+    kernels_.codes.score[codec_ - kFirstAffine](
+        span, call_.key_side, code_queries(j), std::min(kCodeQueries, queries_.count - j),
+        scratch_.logits + j * kSpanTokens, large);
+  }
+  for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
+}
+
+// A token whose elements may exceed f32: they are widened, which saturates, and multiplied one by
+// one.
+void BlockKeys::score_large(std::int64_t token, const SpanTiles& span) {
+  const std::int64_t tile = token / kTileTokens;
+  kernels_.widen_keys[codec_](span.k[static_cast<std::size_t>(tile)], call_.key_side,
+                              scratch_.key_tile);
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    const float* q = scratch_.packed_q + j * dim_;
+    float sums[2] = {0.0f, 0.0f};
+    for (std::int64_t dim = 0; dim < dim_; ++dim) {
+      sums[dim % 2] += q[dim] * scratch_.key_tile[dim * kTileTokens + token % kTileTokens];
+    }
+    scratch_.logits[j * kSpanTokens + token] = sums[0] + sums[1];
+  }
+}
+
+// ---- narrow and wide
+
+void BlockKeys::pack_floats() {
+  const std::int64_t width =
+      way_ == Way::wide ? kernels_.wide_queries : kernels_.narrow_queries;
+  alignas(64) std::array<float, kMaxHeadDim> q;
+  for (std::int64_t j = 0; j < (queries_.count + width - 1) / width * width; ++j) {
+    if (j < queries_.count) {
+      load_query(call_, queries_.row(j), queries_.head(j), q.data());
+    } else {
+      q.fill(0.0f);  // fills the last kernel block; its results are not looked at
+    }
+    float* to = scratch_.packed_q + j / width * width * dim_ + j % width;
+    for (std::int64_t dim = 0; dim < dim_; ++dim) to[dim * width] = q[static_cast<std::size_t>(dim)];
+  }
+}
+
+void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span) {
+  std::size_t type = codec_;
+  if (codec_ < kDTypes) {
+    reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+  } else {
+    type = dtype_index(DType::f32);  // [key_dim][16] floats are f32 keys in key_tile16 form
+    for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+      float* to = scratch_.keys + tile * kTileTokens * dim_;
+      widen_tile(start, tile, span, to);
+      span.k[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(to)};
+    }
+  }
+  kernels_.score_narrow[type](span, dim_, call_.value_side.row_bytes[0], scratch_.packed_q,
+                              queries_.count, scratch_.logits);
+}
+
+void BlockKeys::score_wide(std::int64_t start, const SpanTiles& span) {
+  widen_span(start, span);
+  const std::int64_t step = kernels_.wide_tiles;
+  for (std::int64_t tile = span.first_tile / step * step; tile < span.end_tile; tile += step) {
+    for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_queries) {
+      const TokenRange range = queries_.visible_in(start, j, kernels_.wide_queries);
+      if (range.end <= tile * kTileTokens || range.begin >= (tile + step) * kTileTokens) continue;
+      kernels_.score_wide(scratch_.keys + tile * kTileTokens * dim_, dim_,
+                          scratch_.packed_q + j * dim_,
+                          scratch_.logits + j * kSpanTokens + tile * kTileTokens);
+    }
+  }
+}
+
+void BlockKeys::widen_span(std::int64_t start, const SpanTiles& span) {
+  const std::int64_t tile_floats = kTileTokens * dim_;
+  const std::int64_t step = kernels_.wide_tiles;
+  const std::int64_t first = span.first_tile / step * step;
+  const std::int64_t end = (span.end_tile + step - 1) / step * step;
+  for (std::int64_t tile = first; tile < end; ++tile) {
+    float* to = scratch_.keys + tile * tile_floats;
+    if (tile < span.first_tile || tile >= span.end_tile) {
+      std::fill_n(to, tile_floats, 0.0f);  // scored beside its neighbour, then masked
+    } else {
+      widen_tile(start, tile, span, to);
+    }
+  }
+}
+
+void BlockKeys::widen_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span,
+                           float* to) {
+  const ConstPlanePointers keys =
+      reader_.stage_tile(start, tile, span, reinterpret_cast<std::byte*>(scratch_.key_tile));
+  kernels_.widen_keys[codec_](keys, call_.key_side, to);
+}
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,49 @@
+// BlockKeys: the scores of a block's queries with the keys of a span, on the way that suits the
+// codec and the number of queries. All ways of one `Arithmetic` and codec give the same bits.
+//
+//   codes    affine keys, `fast`: the codes as they lie in the pages (cpu/code_weights.h)
+//   narrow   few queries: dense elements as they lie in the pages, others widened a tile at a time
+//   wide     many queries: the span is widened to f32 once
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/block_queries.h"
+#include "cpu/span_reader.h"
+
+namespace pagekv::inline v0::internal {
+
+class BlockKeys {
+ public:
+  BlockKeys(const BlockQueries& queries, const SpanReader& reader, AttendScratch& scratch);
+
+  // Brings the queries into the form that score() wants.
+  void pack();
+  // scratch.logits[query][token] for all tokens of the span's tiles.
+  void score(std::int64_t start, SpanTiles& span);
+
+ private:
+  enum class Way : std::uint8_t { codes, narrow, wide };
+
+  void pack_floats();
+  void pack_codes();
+  CodeQueries code_queries(std::int64_t first) const;
+
+  void score_codes(std::int64_t start, SpanTiles& span);
+  void score_large(std::int64_t token, const SpanTiles& span);
+  void score_narrow(std::int64_t start, SpanTiles& span);
+  void score_wide(std::int64_t start, const SpanTiles& span);
+  void widen_span(std::int64_t start, const SpanTiles& span);
+  void widen_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span, float* to);
+
+  const BlockQueries& queries_;
+  const AttendCall& call_;
+  const KernelTable& kernels_;
+  const SpanReader& reader_;
+  AttendScratch& scratch_;
+  const std::int64_t dim_;
+  const std::size_t codec_;
+  const Way way_;
+};
+
+}  // namespace pagekv::inline v0::internal

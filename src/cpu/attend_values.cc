@@ -1,0 +1,99 @@
+#include "cpu/attend_values.h"
+
+#include <algorithm>
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+bool takes_codes(const AttendCall& call, std::size_t codec) {
+  return call.map.round_to_bf16 && codec >= kFirstAffine && codec < kFirstCodebook &&
+         call.kernels.codes.add != nullptr && call.value_side.group % kLeastCodeGroup == 0;
+}
+
+}  // namespace
+
+BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
+    : queries_(queries),
+      call_(queries.call),
+      kernels_(queries.call.kernels),
+      scratch_(scratch),
+      dim_(queries.call.shape.value_dim),
+      codec_(codec_index(queries.call.layer.format.v)),
+      way_(takes_codes(queries.call, codec_)   ? Way::codes
+           : queries.count >= kWideQueries ? Way::wide
+                                           : Way::narrow) {}
+
+void BlockValues::add(std::int64_t start, SpanTiles& span) {
+  switch (way_) {
+    case Way::codes: return add_codes(start, span);
+    case Way::narrow: return add_narrow(span);
+    case Way::wide: return add_wide(start, span);
+  }
+}
+
+void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
+  const SideShape& side = call_.value_side;
+  CodeRows rows{.codes = reinterpret_cast<std::uint8_t*>(scratch_.panels),
+                .scales = scratch_.code_scales,
+                .biases = scratch_.code_scales + side.groups * kSpanTokens};
+  float* factors = scratch_.code_weights + CodeWeights::word_count(side.groups);
+  const CodeWeights weights{reinterpret_cast<std::uint32_t*>(scratch_.code_weights), factors,
+                            factors + CodeWeights::factor_count(side.groups)};
+  SpanBits large{};
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, rows, large);
+  for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
+    const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
+    if (range.begin >= range.end) continue;
+    const std::int64_t count = std::min(kCodeQueries, queries_.count - j);
+    kernels_.codes.weigh(rows, side, scratch_.logits + j * kSpanTokens, count, weights);
+    kernels_.codes.add(rows, side, weights, count, scratch_.span_out + j * dim_);
+  }
+  for_each_token(large, [&](std::int64_t token) { add_large(token, span); });
+}
+
+// A token whose elements may exceed f32: they are widened, which saturates.
+void BlockValues::add_large(std::int64_t token, const SpanTiles& span) {
+  SpanTiles one = span;
+  one.begin = token;
+  one.end = token + 1;
+  kernels_.widen_values[codec_](one, call_.value_side, dim_, scratch_.panels);
+  const float* elements = scratch_.panels + token * dim_;
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    const float p = scratch_.logits[j * kSpanTokens + token];
+    if (p == 0.0f) continue;
+    for (std::int64_t dim = 0; dim < dim_; ++dim) {
+      scratch_.span_out[j * dim_ + dim] += p * elements[dim];
+    }
+  }
+}
+
+void BlockValues::add_narrow(SpanTiles& span) {
+  std::size_t type = codec_;
+  if (codec_ >= kDTypes) {
+    type = dtype_index(DType::f32);
+    kernels_.widen_values[codec_](span, call_.value_side, dim_, scratch_.panels);
+    for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+      const float* rows = scratch_.panels + tile * kTileTokens * dim_;
+      span.v[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(rows)};
+    }
+  }
+  kernels_.add_values_narrow[type](span, dim_, call_.key_side.row_bytes[0], scratch_.logits,
+                                   queries_.count, scratch_.span_out);
+}
+
+void BlockValues::add_wide(std::int64_t start, const SpanTiles& span) {
+  kernels_.widen_values[codec_](span, call_.value_side, kernels_.panel_dims, scratch_.panels);
+  for (std::int64_t dim = 0; dim < dim_; dim += kernels_.panel_dims) {
+    const std::int64_t width = std::min(kernels_.panel_dims, dim_ - dim);
+    for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_values) {
+      const TokenRange range = queries_.visible_in(start, j, kernels_.wide_values);
+      if (range.begin >= range.end) continue;
+      kernels_.add_values_wide(scratch_.panels + dim * kSpanTokens, width, range.begin, range.end,
+                               scratch_.logits + j * kSpanTokens, dim_,
+                               scratch_.span_out + j * dim_ + dim);
+    }
+  }
+}
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,36 @@
+// BlockValues: the values of a span, weighted by p of a block's queries, on the way that suits the
+// codec and the number of queries. As in cpu/attend_keys.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/block_queries.h"
+
+namespace pagekv::inline v0::internal {
+
+class BlockValues {
+ public:
+  BlockValues(const BlockQueries& queries, AttendScratch& scratch);
+
+  // scratch.span_out[query][dim] from scratch.logits, which has p; of queries that see nothing of
+  // the span it means nothing.
+  void add(std::int64_t start, SpanTiles& span);
+
+ private:
+  enum class Way : std::uint8_t { codes, narrow, wide };
+
+  void add_codes(std::int64_t start, const SpanTiles& span);
+  void add_large(std::int64_t token, const SpanTiles& span);
+  void add_narrow(SpanTiles& span);
+  void add_wide(std::int64_t start, const SpanTiles& span);
+
+  const BlockQueries& queries_;
+  const AttendCall& call_;
+  const KernelTable& kernels_;
+  AttendScratch& scratch_;
+  const std::int64_t dim_;
+  const std::size_t codec_;
+  const Way way_;
+};
+
+}  // namespace pagekv::inline v0::internal

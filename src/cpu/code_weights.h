@@ -1,0 +1,83 @@
+// What multiplies codes where attention over affine pages is done in integers (`fast`).
+//
+// An affine element is code * scale + bias, with one scale and one bias for a group of elements. So
+//
+//   q . k    = sum over groups  scale * (q . codes) + bias * sum(q)
+//   p . v[d] = sum over tokens  (p * scale) * code[d] + p * bias
+//
+// Codes are at most 8 bits. The factors beside them, q and p * scale, become integers of 16 bits:
+// round(x * 32639 / largest |x|), of one head's query, or of the tokens of one span. Products and
+// sums are then exact in 32 bits, for up to 256 codes (256 * 255 * 32639 < 2^31), whatever their
+// order and the vector width.
+//
+// Codes and integers meet four at a time, in *quads*: a 32-bit lane has four codes, and two words
+// have the four integers beside them, as the target multiplies them (cpu/quads-inl.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "cpu/constants.h"
+#include "pagekv/layout.h"
+
+namespace pagekv::inline v0::internal {
+
+inline constexpr std::int64_t kQuad = 4;
+// 127 * 256 + 127: the largest integer of two signed bytes.
+inline constexpr float kLargestInteger = 32639.0f;
+// Queries that share each load of codes.
+inline constexpr std::int64_t kCodeQueries = 4;
+// Values with smaller groups are widened instead.
+inline constexpr std::int64_t kLeastCodeGroup = 16;
+inline constexpr std::int64_t kSpanQuads = kSpanTokens / kQuad;
+static_assert(kSpanTokens <= 256);
+
+// The queries of a kernel block, beside keys. For dim d of the head, quad d / 4 unless the codes'
+// width has another order.
+struct CodeQueries {
+  std::uint32_t* words;  // [quad][kCodeQueries][2]
+  float* factors;        // [kCodeQueries]: what the integers are multiples of
+  float* sums;           // [group][kCodeQueries]: of the query's elements
+
+  // Room for any legal group.
+  static constexpr std::int64_t floats(std::int64_t dim) {
+    return (dim / kQuad * 2 + 1 + dim / 8) * kCodeQueries;
+  }
+};
+
+// p * scale of the queries of a kernel block, beside the values of one span.
+struct CodeWeights {
+  std::uint32_t* words;  // [kCodeQueries][2][group][kSpanQuads]
+  float* factors;        // [kCodeQueries][group]
+  float* sums;           // [kCodeQueries][group]: of p * bias
+
+  // A vector of codes spans up to four groups, and past the last group three more are read.
+  static constexpr std::int64_t word_count(std::int64_t groups) {
+    return (kCodeQueries * 2 * groups + 3) * kSpanQuads;
+  }
+  static constexpr std::int64_t factor_count(std::int64_t groups) {
+    return kCodeQueries * groups + 3;
+  }
+  static constexpr std::int64_t floats(std::int64_t groups) {
+    return word_count(groups) + 2 * factor_count(groups);
+  }
+};
+
+// The values of one span, ready to be multiplied.
+struct CodeRows {
+  std::uint8_t* codes;  // of quads of tokens, as the target multiplies them
+  float* scales;        // [group][kSpanTokens], as are
+  float* biases;
+  std::int64_t first_quad = 0;  // quads [first_quad, end_quad) have tokens that may be read
+  std::int64_t end_quad = 0;
+
+  // Room of the codes of `dim` elements: whole vectors of 64 bytes.
+  static constexpr std::int64_t code_floats(std::int64_t dim) {
+    return (dim + 63) / 64 * 16 * kSpanTokens;
+  }
+};
+
+// One bit per token of a span.
+using SpanBits = std::array<std::uint64_t, kSpanTokens / 64>;
+
+}  // namespace pagekv::inline v0::internal

@@ -1,0 +1,523 @@
+// Attention over affine codes in integers (cpu/code_weights.h): the two tile functions, and what
+// prepares their operands.
+//
+// No include guard: see cpu/quads-inl.h, which comes before.
+
+// ---- Keys: tokens in lanes.
+
+// What kBits-wide codes of a key tile come in: `kWords` words of each token have kDims dims, which
+// make kDims / 4 quads. dim(quad, i) is where code i of a quad belongs.
+template <int kBits>
+struct KeyStep {  // of 3, 5 and 6 bits
+  static constexpr int kWords = kBits;
+  static constexpr int kDims = 32;
+  static constexpr int dim(int quad, int i) { return 4 * quad + i; }
+  static HWY_INLINE void load(const std::uint32_t* from, IntVec* quads) {
+    load_all(from, quads, std::make_index_sequence<8>());
+  }
+
+ private:
+  using Words = hn::Vec<hn::RebindToUnsigned<FloatTag>>;
+  template <std::size_t... kQuads>
+  static HWY_INLINE void load_all(const std::uint32_t* from, IntVec* quads,
+                                  std::index_sequence<kQuads...> /* 0 to 7 */) {
+    const hn::RebindToUnsigned<FloatTag> du;
+    Words words[kBits];
+    for (int i = 0; i < kBits; ++i) words[i] = hn::LoadU(du, from + i * kTileTokens);
+    ((quads[kQuads] = hn::BitCast(IntTag(), quad<kQuads>(words))), ...);
+  }
+  template <std::size_t kAt>
+  static HWY_INLINE Words quad(const Words* words) {
+    return hn::Or(hn::Or(code_in_words<kBits, 4 * kAt>(words),
+                         hn::ShiftLeft<8>(code_in_words<kBits, 4 * kAt + 1>(words))),
+                  hn::Or(hn::ShiftLeft<16>(code_in_words<kBits, 4 * kAt + 2>(words)),
+                         hn::ShiftLeft<24>(code_in_words<kBits, 4 * kAt + 3>(words))));
+  }
+};
+
+template <>
+struct KeyStep<8> {
+  static constexpr int kWords = 1;
+  static constexpr int kDims = 4;
+  static constexpr int dim(int /* quad */, int i) { return i; }
+  static HWY_INLINE void load(const std::uint32_t* from, IntVec* quads) {
+    quads[0] = hn::LoadU(IntTag(), reinterpret_cast<const std::int32_t*>(from));
+  }
+};
+
+template <>
+struct KeyStep<4> {
+  static constexpr int kWords = 1;
+  static constexpr int kDims = 8;
+  static constexpr int dim(int quad, int i) { return 2 * i + quad; }
+  static HWY_INLINE void load(const std::uint32_t* from, IntVec* quads) {
+    const IntTag d;
+    const auto mask = hn::Set(d, 0x0f0f0f0f);
+    const auto word = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(from));
+    quads[0] = hn::And(word, mask);
+    quads[1] = hn::And(hn::ShiftRight<4>(word), mask);
+  }
+};
+
+template <>
+struct KeyStep<2> {
+  static constexpr int kWords = 1;
+  static constexpr int kDims = 16;
+  static constexpr int dim(int quad, int i) { return 4 * i + quad; }
+  static HWY_INLINE void load(const std::uint32_t* from, IntVec* quads) {
+    const IntTag d;
+    const auto mask = hn::Set(d, 0x03030303);
+    const auto word = hn::LoadU(d, reinterpret_cast<const std::int32_t*>(from));
+    quads[0] = hn::And(word, mask);
+    quads[1] = hn::And(hn::ShiftRight<2>(word), mask);
+    quads[2] = hn::And(hn::ShiftRight<4>(word), mask);
+    quads[3] = hn::And(hn::ShiftRight<6>(word), mask);
+  }
+};
+
+// How many times as large `largest` is made before integers are found, so that its inverse is
+// finite.
+HWY_INLINE float lift_of(float largest) {
+  return largest < 1e-30f ? 0x1p64f : 1.0f;
+}
+
+// Rounds `count` (whole vectors) values to integers; returns what they are multiples of.
+template <class D>
+HWY_INLINE float to_integers(D d, const float* values, std::int64_t count,
+                             std::int32_t* integers) {
+  constexpr std::int64_t kStep = kLanesOf<D>;
+  auto most = hn::Zero(d);
+  for (std::int64_t i = 0; i < count; i += kStep) {
+    most = hn::Max(most, hn::Abs(hn::LoadU(d, values + i)));
+  }
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  if (largest == 0.0f) {
+    std::fill_n(integers, count, 0);
+    return 0.0f;
+  }
+  const float lift = lift_of(largest);
+  const auto lifted = hn::Set(d, lift);
+  const auto inverse = hn::Set(d, kLargestInteger / (largest * lift));
+  for (std::int64_t i = 0; i < count; i += kStep) {
+    const auto scaled = hn::Mul(hn::Mul(hn::LoadU(d, values + i), lifted), inverse);
+    hn::StoreU(hn::NearestInt(scaled), hn::RebindToSigned<D>(), integers + i);
+  }
+  return largest * lift / kLargestInteger / lift;
+}
+
+template <int kBits>
+void pack_code_query(const float* q, const SideShape& shape, std::int64_t query,
+                     const CodeQueries& to) {
+  using Step = KeyStep<kBits>;
+  alignas(64) std::int32_t integers[kMaxHeadDim];
+  to.factors[query] = to_integers(TailTag(), q, shape.dim, integers);
+  std::uint32_t* words = to.words + 2 * query;
+  for (std::int64_t dim = 0; dim < shape.dim; dim += Step::kDims) {
+    for (int quad = 0; quad < Step::kDims / 4; ++quad) {
+      std::int32_t four[4];
+      for (int i = 0; i < 4; ++i) four[i] = integers[dim + Step::dim(quad, i)];
+      pack_quad(four, words, words + 1);
+      words += 2 * kCodeQueries;
+    }
+  }
+  const TailTag d;
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    auto sum = hn::Zero(d);
+    for (std::int64_t i = 0; i < shape.group; i += kTailLanes) {
+      sum = hn::Add(sum, hn::LoadU(d, q + group * shape.group + i));
+    }
+    to.sums[group * kCodeQueries + query] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+// One group of kTiles tiles, kLanes tokens of each: adds the integer products of dims
+// [begin, end) to sums[tile][query].
+template <int kBits, int kQueries, int kTiles>
+HWY_INLINE void add_key_group(const std::uint32_t* const* codes, std::int64_t begin,
+                              std::int64_t end, const std::uint32_t* words,
+                              IntVec (*sums)[kQueries][2]) {
+  using Step = KeyStep<kBits>;
+  for (std::int64_t dim = begin; dim < end; dim += Step::kDims) {
+    QuadCodes quads[kTiles][Step::kDims / 4];
+    for (int tile = 0; tile < kTiles; ++tile) {
+      IntVec loaded[Step::kDims / 4];
+      Step::load(codes[tile] + dim / Step::kDims * Step::kWords * kTileTokens, loaded);
+      HWY_UNROLL(8)
+      for (int quad = 0; quad < Step::kDims / 4; ++quad) {
+        quads[tile][quad] = split_codes(loaded[quad]);
+      }
+    }
+    const std::uint32_t* at = words + dim / kQuad * kCodeQueries * 2;
+    HWY_UNROLL(8)
+    for (int quad = 0; quad < Step::kDims / 4; ++quad) {
+      HWY_UNROLL(4)
+      for (int query = 0; query < kQueries; ++query) {
+        const IntVec first = load_word(at + 2 * query);
+        const IntVec second = load_word(at + 2 * query + 1);
+        HWY_UNROLL(2)
+        for (int tile = 0; tile < kTiles; ++tile) {
+          add_quads(sums[tile][query], quads[tile][quad], first, second);
+        }
+      }
+      at += kCodeQueries * 2;
+    }
+  }
+}
+
+// Scores of kTiles neighbouring tiles from `first` on; marks tokens whose scales are beyond kLarge.
+template <int kBits, int kQueries, int kTiles>
+HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, const SideShape& shape,
+                                 const CodeQueries& queries, float* logits, SpanBits& large) {
+  const FloatTag d;
+  for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+    const std::uint32_t* codes[kTiles];
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const std::byte* plane = span.k[static_cast<std::size_t>(first + tile)][0];
+      codes[tile] = reinterpret_cast<const std::uint32_t*>(plane) + lane;
+    }
+    for (std::int64_t group = 0; group < shape.groups; ++group) {
+      IntVec sums[kTiles][kQueries][2];
+      HWY_UNROLL(2)
+      for (int tile = 0; tile < kTiles; ++tile) {
+        HWY_UNROLL(4)
+        for (int query = 0; query < kQueries; ++query) {
+          sums[tile][query][0] = sums[tile][query][1] = hn::Zero(IntTag());
+        }
+      }
+      add_key_group<kBits, kQueries, kTiles>(codes, group * shape.group,
+                                             (group + 1) * shape.group, queries.words, sums);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
+        const std::int64_t at = group * kTileTokens + lane;
+        const FloatVec scale = load_as_f32(d, shape.scales, planes[1], at);
+        const FloatVec bias = load_as_f32(d, shape.scales, planes[2], at);
+        const std::int64_t token = (first + tile) * kTileTokens + lane;
+        mark_large(d, scale, token, large);
+        HWY_UNROLL(4)
+        for (int query = 0; query < kQueries; ++query) {
+          float* to = logits + query * kSpanTokens + token;
+          const FloatVec before = group == 0 ? hn::Zero(d) : hn::LoadU(d, to);
+          const FloatVec product =
+              hn::Mul(hn::ConvertTo(d, total_of(sums[tile][query])),
+                      hn::Set(d, queries.factors[query]));
+          const FloatVec sum = hn::Set(d, queries.sums[group * kCodeQueries + query]);
+          hn::StoreU(hn::MulAdd(product, scale, hn::MulAdd(bias, sum, before)), d, to);
+        }
+      }
+    }
+  }
+}
+
+template <int kBits, int kQueries>
+HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
+                                const CodeQueries& queries, float* logits, SpanBits& large) {
+  std::int64_t tile = span.first_tile;
+  if constexpr (kLanes == 16) {  // two tiles hide the latency of the sums, and fit 32 registers
+    for (; tile + 2 <= span.end_tile; tile += 2) {
+      score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, logits, large);
+    }
+  }
+  for (; tile < span.end_tile; ++tile) {
+    score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, logits, large);
+  }
+}
+
+template <int kBits>
+void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
+                 std::int64_t count, float* logits, SpanBits& large) {
+  switch (count) {
+    case 1: return score_code_span<kBits, 1>(span, shape, queries, logits, large);
+    case 2: return score_code_span<kBits, 2>(span, shape, queries, logits, large);
+    case 3: return score_code_span<kBits, 3>(span, shape, queries, logits, large);
+    default: return score_code_span<kBits, 4>(span, shape, queries, logits, large);
+  }
+}
+
+// ---- Values: dims in lanes, four tokens in each.
+//
+// Chunks of kBytes dims. Interleaving four rows by bytes within blocks of 16 leaves in vector `part`
+// of a chunk, lane 4 * block + i, dim 16 * block + 4 * part + i of four tokens.
+
+// Codes [kBytes * chunk, kBytes * (chunk + 1)) of a row, one byte each, zeros past the last.
+template <int kBits>
+HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std::int64_t dim) {
+  const ByteTag d;
+  const std::int64_t first = chunk * kBytes;
+  if (first + kBytes <= dim) {
+    const auto* from = reinterpret_cast<const std::uint8_t*>(row) + first / 8 * kBits;
+    if constexpr (kBits == 8) {
+      return hn::LoadU(d, from);
+    } else if constexpr (kBits == 4) {
+      const hn::Repartition<std::uint16_t, ByteTag> d16;
+      const auto two = hn::PromoteTo(d16, hn::LoadU(hn::Rebind<std::uint8_t, decltype(d16)>(), from));
+      const auto apart = hn::Or(two, hn::ShiftLeft<4>(two));
+      return hn::BitCast(d, hn::And(apart, hn::Set(d16, 0x0f0f)));
+    } else if constexpr (kBits == 2) {
+      const hn::Repartition<std::uint32_t, ByteTag> d32;
+      const auto four = hn::PromoteTo(d32, hn::LoadU(hn::Rebind<std::uint8_t, decltype(d32)>(), from));
+      const auto halves = hn::Or(four, hn::ShiftLeft<12>(four));
+      const auto apart = hn::Or(halves, hn::ShiftLeft<6>(halves));
+      return hn::BitCast(d, hn::And(apart, hn::Set(d32, 0x03030303u)));
+    }
+  }
+  alignas(64) std::uint8_t bytes[kBytes] = {};
+  const std::int64_t end = std::min(dim, first + kBytes);
+  for (std::int64_t at = first; at < end; at += 8) {
+    const std::uint64_t eight = codes_to_bytes<kBits>(load_stream<kBits>(row + at / 8 * kBits));
+    std::memcpy(bytes + (at - first), &eight, sizeof eight);
+  }
+  return hn::Load(d, bytes);
+}
+
+// Four rows, null for those that may not be read, into quads.
+template <int kBits>
+HWY_INLINE void interleave_rows(const std::byte* const* rows, std::int64_t dim, std::uint8_t* to) {
+  const ByteTag d;
+  const hn::Repartition<std::uint16_t, ByteTag> d16;
+  for (std::int64_t chunk = 0; chunk * kBytes < dim; ++chunk) {
+    ByteVec row[4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      row[i] = rows[i] == nullptr ? hn::Zero(d) : load_code_bytes<kBits>(rows[i], chunk, dim);
+    }
+    const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d, row[0], row[1]));
+    const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d, row[0], row[1]));
+    const auto low23 = hn::BitCast(d16, hn::InterleaveLower(d, row[2], row[3]));
+    const auto high23 = hn::BitCast(d16, hn::InterleaveUpper(d, row[2], row[3]));
+    std::uint8_t* parts = to + chunk * 4 * kSpanQuads * kBytes;
+    constexpr std::int64_t kStride = kSpanQuads * kBytes;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, low01, low23)), d, parts);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, low01, low23)), d, parts + kStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, high01, high23)), d, parts + 2 * kStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, high01, high23)), d, parts + 3 * kStride);
+  }
+}
+
+// Scales or biases of tokens [begin, end) of a tile, from [token][group] to [group][token].
+HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_t groups,
+                                 std::int64_t begin, std::int64_t end, float* to) {
+  const FloatTag d;
+  if (begin == 0 && end == kTileTokens) {
+    alignas(64) float widened[kTileTokens * kMaxHeadDim / 16];
+    for (std::int64_t i = 0; i < kTileTokens * groups; i += kLanes) {
+      hn::StoreU(load_as_f32(d, type, plane, i), d, (groups == 1 ? to : widened) + i);
+    }
+    for (std::int64_t group = 0; group < groups && groups > 1; ++group) {
+      for (std::int64_t token = 0; token < kTileTokens; ++token) {
+        to[group * kSpanTokens + token] = widened[token * groups + group];
+      }
+    }
+    return;
+  }
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t token = 0; token < kTileTokens; ++token) {
+      to[group * kSpanTokens + token] = token < begin || token >= end
+                                            ? 0.0f
+                                            : load_one_f32(type, plane, token * groups + group);
+    }
+  }
+}
+
+// Tokens whose scales are beyond kLarge get none, and are marked.
+HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, CodeRows& rows,
+                               SpanBits& large) {
+  const FloatTag d;
+  SpanBits found{};
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+      const std::int64_t token = tile * kTileTokens + lane;
+      mark_large(d, hn::LoadU(d, rows.scales + group * kSpanTokens + token), token, found);
+    }
+  }
+  for (std::int64_t token = tile * kTileTokens; token < (tile + 1) * kTileTokens; ++token) {
+    const std::uint64_t bit = std::uint64_t{1} << token % 64;
+    if ((found[static_cast<std::size_t>(token / 64)] & bit) == 0) continue;
+    large[static_cast<std::size_t>(token / 64)] |= bit;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      rows.scales[group * kSpanTokens + token] = rows.biases[group * kSpanTokens + token] = 0.0f;
+    }
+  }
+}
+
+template <int kBits>
+void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
+                       SpanBits& large) {
+  rows.first_quad = span.begin / kQuad;
+  rows.end_quad = (span.end + kQuad - 1) / kQuad;
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
+    const std::int64_t start = tile * kTileTokens;
+    const std::int64_t begin = std::max<std::int64_t>(span.begin - start, 0);
+    const std::int64_t end = std::min(span.end - start, kTileTokens);
+    transpose_scales(shape.scales, planes[1], shape.groups, begin, end, rows.scales + start);
+    transpose_scales(shape.scales, planes[2], shape.groups, begin, end, rows.biases + start);
+    take_out_large(shape.groups, tile, rows, large);
+    for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {
+      const std::byte* four[kQuad];
+      for (std::int64_t i = 0; i < kQuad; ++i) {
+        const bool readable = token + i >= begin && token + i < end;
+        four[i] = readable ? planes[0] + (token + i) * shape.row_bytes[0] : nullptr;
+      }
+      interleave_rows<kBits>(four, shape.dim, rows.codes + (start + token) / kQuad * kBytes);
+    }
+  }
+}
+
+// The weights of one query and group: p * scale of all tokens as integers.
+HWY_INLINE float weigh_group(const CodeRows& rows, const float* p, const float* scales,
+                             std::uint32_t* first, std::uint32_t* second) {
+  const FloatTag d;
+  const std::int64_t begin = rows.first_quad * kQuad / kTileTokens * kTileTokens;
+  const std::int64_t end = (rows.end_quad * kQuad + kTileTokens - 1) / kTileTokens * kTileTokens;
+  alignas(64) float weights[kSpanTokens];
+  alignas(64) std::int32_t integers[kSpanTokens];
+  for (std::int64_t t = begin; t < end; t += kLanes) {
+    hn::Store(hn::Mul(hn::LoadU(d, p + t), hn::LoadU(d, scales + t)), d, weights + t);
+  }
+  const float factor = to_integers(d, weights + begin, end - begin, integers + begin);
+  pack_quads(integers + begin, (end - begin) / kQuad, first + begin / kQuad, second + begin / kQuad);
+  return factor;
+}
+
+HWY_INLINE float weigh_biases(const CodeRows& rows, const float* p, const float* biases) {
+  const FloatTag d;
+  constexpr std::int64_t kVectors = kTileTokens / kLanes;
+  FloatVec sums[kVectors];
+  for (FloatVec& sum : sums) sum = hn::Zero(d);
+  const std::int64_t begin = rows.first_quad * kQuad / kTileTokens * kTileTokens;
+  for (std::int64_t t = begin; t < rows.end_quad * kQuad; t += kTileTokens) {
+    for (std::int64_t i = 0; i < kVectors; ++i) {
+      const std::int64_t at = t + i * kLanes;
+      sums[i] = hn::MulAdd(hn::LoadU(d, p + at), hn::LoadU(d, biases + at), sums[i]);
+    }
+  }
+  for (std::int64_t i = 1; i < kVectors; ++i) sums[0] = hn::Add(sums[0], sums[i]);
+  return hn::GetLane(hn::SumOfLanes(d, sums[0]));
+}
+
+void weigh_codes(const CodeRows& rows, const SideShape& shape, const float* p, std::int64_t count,
+                 const CodeWeights& to) {
+  for (std::int64_t query = 0; query < count; ++query) {
+    for (std::int64_t group = 0; group < shape.groups; ++group) {
+      const float* own = p + query * kSpanTokens;
+      std::uint32_t* words = to.words + (2 * query * shape.groups + group) * kSpanQuads;
+      const std::int64_t at = query * shape.groups + group;
+      to.factors[at] = weigh_group(rows, own, rows.scales + group * kSpanTokens, words,
+                                   words + shape.groups * kSpanQuads);
+      to.sums[at] = weigh_biases(rows, own, rows.biases + group * kSpanTokens);
+    }
+  }
+}
+
+// Blocks of 16 bytes of a vector that have a group to themselves: kGroups of them, from
+// values[0], values[stride], ... on.
+template <int kGroups, class D, class T>
+HWY_INLINE hn::Vec<D> spread_groups(D d, const T* values, std::int64_t stride) {
+  auto spread = hn::Set(d, static_cast<hn::TFromD<D>>(values[0]));
+  if constexpr (kGroups > 1) {
+    constexpr std::size_t kEach = static_cast<std::size_t>(kLanes) / kGroups;
+    for (std::size_t group = 1; group < kGroups; ++group) {
+      const auto own = hn::Set(d, static_cast<hn::TFromD<D>>(values[static_cast<std::int64_t>(group) * stride]));
+      spread = hn::IfThenElse(hn::FirstN(d, group * kEach), spread, own);
+    }
+  }
+  return spread;
+}
+
+// Two of the four parts of a chunk, whose codes are `codes` and those kSpanQuads vectors on.
+template <int kQueries, int kGroups>
+HWY_INLINE void add_code_parts(const CodeRows& rows, const std::uint8_t* codes,
+                               const CodeWeights& weights, std::int64_t groups, std::int64_t group,
+                               IntVec (*sums)[2][2]) {
+  const IntTag d;
+  HWY_UNROLL(4)
+  for (int query = 0; query < kQueries; ++query) {
+    for (int part = 0; part < 2; ++part) sums[query][part][0] = sums[query][part][1] = hn::Zero(d);
+  }
+  const ByteTag d8;
+  for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
+    QuadCodes part[2];
+    for (int i = 0; i < 2; ++i) {
+      const std::uint8_t* from = codes + (i * kSpanQuads + quad) * kBytes;
+      part[i] = split_codes(hn::BitCast(d, hn::LoadU(d8, from)));
+    }
+    HWY_UNROLL(4)
+    for (int query = 0; query < kQueries; ++query) {
+      const std::uint32_t* words =
+          weights.words + (2 * query * groups + group) * kSpanQuads + quad;
+      const IntVec first = spread_groups<kGroups>(d, words, kSpanQuads);
+      const IntVec second = spread_groups<kGroups>(d, words + groups * kSpanQuads, kSpanQuads);
+      add_quads(sums[query][0], part[0], first, second);
+      add_quads(sums[query][1], part[1], first, second);
+    }
+  }
+}
+
+// A vector of part `part` of a chunk to its dims, those below `dim`.
+HWY_INLINE void store_part(FloatVec values, std::int64_t first_dim, std::int64_t dim, float* out) {
+  alignas(64) float lanes[kLanes];
+  hn::Store(values, FloatTag(), lanes);
+  for (std::int64_t block = 0; block < kLanes / 4; ++block) {
+    const std::int64_t at = first_dim + 16 * block;
+    if (at < dim) std::memcpy(out + at, lanes + 4 * block, 4 * sizeof(float));
+  }
+}
+
+template <int kQueries, int kGroups>
+void add_code_chunks(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
+                     float* out) {
+  const FloatTag d;
+  for (std::int64_t chunk = 0; chunk * kBytes < shape.dim; ++chunk) {
+    const std::int64_t group = chunk * kBytes / shape.group;
+    for (std::int64_t part = 0; part < 4; part += 2) {
+      IntVec sums[kQueries][2][2];
+      add_code_parts<kQueries, kGroups>(rows, rows.codes + (chunk * 4 + part) * kSpanQuads * kBytes,
+                                        weights, shape.groups, group, sums);
+      for (int query = 0; query < kQueries; ++query) {
+        const std::int64_t at = query * shape.groups + group;
+        const FloatVec factor = spread_groups<kGroups>(d, weights.factors + at, 1);
+        const FloatVec bias = spread_groups<kGroups>(d, weights.sums + at, 1);
+        for (int i = 0; i < 2; ++i) {
+          const FloatVec total = hn::ConvertTo(d, total_of(sums[query][i]));
+          store_part(hn::MulAdd(total, factor, bias), chunk * kBytes + 4 * (part + i), shape.dim,
+                     out + query * shape.dim);
+        }
+      }
+    }
+  }
+}
+
+template <int kQueries>
+HWY_INLINE void add_code_groups(const CodeRows& rows, const SideShape& shape,
+                                const CodeWeights& weights, float* out) {
+  if (shape.group >= kBytes) return add_code_chunks<kQueries, 1>(rows, shape, weights, out);
+  if constexpr (kBytes >= 32) {
+    if (2 * shape.group == kBytes) return add_code_chunks<kQueries, 2>(rows, shape, weights, out);
+  }
+  if constexpr (kBytes >= 64) return add_code_chunks<kQueries, 4>(rows, shape, weights, out);
+}
+
+void add_codes(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
+               std::int64_t count, float* out) {
+  switch (count) {
+    case 1: return add_code_groups<1>(rows, shape, weights, out);
+    case 2: return add_code_groups<2>(rows, shape, weights, out);
+    case 3: return add_code_groups<3>(rows, shape, weights, out);
+    default: return add_code_groups<4>(rows, shape, weights, out);
+  }
+}
+
+template <std::size_t kAt = 0>
+void fill_codes(KernelTable& table) {
+  if constexpr (kAt < kAffineWidths.size()) {
+    constexpr int kBits = kAffineWidths[kAt];
+    table.codes.pack_query[kAt] = pack_code_query<kBits>;
+    table.codes.key_step[kAt] = KeyStep<kBits>::kDims;
+    table.codes.score[kAt] = score_codes<kBits>;
+    table.codes.prepare_rows[kAt] = prepare_code_rows<kBits>;
+    fill_codes<kAt + 1>(table);
+  } else {
+    table.codes.weigh = weigh_codes;
+    table.codes.add = add_codes;
+  }
+}

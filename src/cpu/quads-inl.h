@@ -1,0 +1,95 @@
+// Quads of codes times quads of integers (cpu/code_weights.h), in 32-bit lanes.
+//
+// No include guard: codes.cc includes this once per way of multiplying, in a namespace of its own.
+// PAGEKV_VNNI is 1 where dot products of bytes may be used: integers are then 256 * high + low, and
+// the two words of a quad have the four highs and the four lows. Elsewhere they have pairs of 16
+// bits: of codes 0 and 2, and of codes 1 and 3. All give the same sums.
+
+#if PAGEKV_VNNI
+struct QuadCodes {
+  IntVec bytes;
+};
+HWY_INLINE QuadCodes split_codes(IntVec codes) {
+  return {codes};
+}
+HWY_INLINE void add_quads(IntVec* sums, const QuadCodes& codes, IntVec high, IntVec low) {
+  sums[0] = IntVec{_mm512_dpbusd_epi32(sums[0].raw, codes.bytes.raw, high.raw)};
+  sums[1] = IntVec{_mm512_dpbusd_epi32(sums[1].raw, codes.bytes.raw, low.raw)};
+}
+HWY_INLINE IntVec total_of(const IntVec* sums) {
+  return hn::Add(hn::ShiftLeft<8>(sums[0]), sums[1]);
+}
+HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* high, std::uint32_t* low) {
+  *high = *low = 0;
+  for (int i = 0; i < 4; ++i) {
+    *high |= (static_cast<std::uint32_t>((integers[i] + 128) >> 8) & 0xff) << (8 * i);
+    *low |= (static_cast<std::uint32_t>(integers[i]) & 0xff) << (8 * i);
+  }
+}
+// `count` quads, a multiple of 4.
+HWY_INLINE void pack_quads(const std::int32_t* integers, std::int64_t count, std::uint32_t* high,
+                           std::uint32_t* low) {
+  const IntTag d;
+  const hn::RebindToUnsigned<IntTag> du;
+  const hn::Rebind<std::uint8_t, IntTag> d8;
+  for (std::int64_t quad = 0; quad < count; quad += kLanes / 4) {
+    const IntVec four = hn::LoadU(d, integers + 4 * quad);
+    const IntVec upper = hn::ShiftRight<8>(hn::Add(four, hn::Set(d, 128)));
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, upper)), d8,
+               reinterpret_cast<std::uint8_t*>(high + quad));
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, four)), d8,
+               reinterpret_cast<std::uint8_t*>(low + quad));
+  }
+}
+#else
+struct QuadCodes {
+  IntVec even;
+  IntVec odd;
+};
+HWY_INLINE QuadCodes split_codes(IntVec codes) {
+  const IntTag d;
+  const hn::RebindToUnsigned<IntTag> du;
+  const auto bytes = hn::Set(du, 0x00ff00ffu);
+  const auto raw = hn::BitCast(du, codes);
+  return {hn::BitCast(d, hn::And(raw, bytes)),
+          hn::BitCast(d, hn::And(hn::ShiftRight<8>(raw), bytes))};
+}
+HWY_INLINE IntVec add_pairs(IntVec sum, IntVec codes, IntVec words) {
+#if HWY_ARCH_X86
+  const IntTag d;
+  const hn::Repartition<std::int16_t, IntTag> d16;
+  IntVec unused = hn::Zero(d);  // pairs are added where they are
+  return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, codes), hn::BitCast(d16, words), sum,
+                                       unused);
+#else
+  const auto lower = hn::ShiftRight<16>(hn::ShiftLeft<16>(words));
+  const auto low_code = hn::ShiftRight<16>(hn::ShiftLeft<16>(codes));
+  return hn::Add(sum, hn::Add(hn::Mul(low_code, lower), hn::Mul(hn::ShiftRight<16>(codes),
+                                                                hn::ShiftRight<16>(words))));
+#endif
+}
+HWY_INLINE void add_quads(IntVec* sums, const QuadCodes& codes, IntVec even, IntVec odd) {
+  sums[0] = add_pairs(sums[0], codes.even, even);
+  sums[1] = add_pairs(sums[1], codes.odd, odd);
+}
+HWY_INLINE IntVec total_of(const IntVec* sums) {
+  return hn::Add(sums[0], sums[1]);
+}
+HWY_INLINE std::uint32_t pack_pair(std::int32_t low, std::int32_t high) {
+  return (static_cast<std::uint32_t>(low) & 0xffff) | static_cast<std::uint32_t>(high) << 16;
+}
+HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* even, std::uint32_t* odd) {
+  *even = pack_pair(integers[0], integers[2]);
+  *odd = pack_pair(integers[1], integers[3]);
+}
+HWY_INLINE void pack_quads(const std::int32_t* integers, std::int64_t count, std::uint32_t* even,
+                           std::uint32_t* odd) {
+  for (std::int64_t quad = 0; quad < count; ++quad) {
+    pack_quad(integers + 4 * quad, even + quad, odd + quad);
+  }
+}
+#endif
+
+HWY_INLINE IntVec load_word(const std::uint32_t* word) {
+  return hn::Set(IntTag(), static_cast<std::int32_t>(*word));
+}
