@@ -26,7 +26,8 @@ class Block {
         reader_(call.layer, kv_head, queries_.sequence.pages,
                 {queries_.visible(0).begin, queries_.visible(queries_.count - 1).end}),
         keys_(queries_, reader_, scratch),
-        values_(queries_, scratch) {}
+        values_(queries_, scratch),
+        width_(values_.width()) {}
 
   void run() {
     keys_.pack();
@@ -37,8 +38,10 @@ class Block {
     }
     if (item_.partial >= 0) return;
     for (std::int64_t j = 0; j < queries_.count; ++j) {
-      write_row(call_, queries_.row(j), queries_.head(j), scratch_.row_state[j],
-                scratch_.row_out + j * shape_.value_dim);
+      float* out = scratch_.row_out + j * width_;
+      const float* ordered = values_.in_order(out);
+      if (ordered != out) std::copy_n(ordered, shape_.value_dim, out);
+      write_row(call_, queries_.row(j), queries_.head(j), scratch_.row_state[j], out);
     }
   }
 
@@ -52,9 +55,8 @@ class Block {
       softmax_all(chunk_start + at);
       values_.add(chunk_start + at, span);
       for (std::int64_t j = 0; j < queries_.count; ++j) {
-        call_.kernels.fold(scratch_.chunk_state[j], scratch_.chunk_out + j * shape_.value_dim,
-                           scratch_.span_state[j], scratch_.span_out + j * shape_.value_dim,
-                           shape_.value_dim);
+        call_.kernels.fold(scratch_.chunk_state[j], scratch_.chunk_out + j * width_,
+                           scratch_.span_state[j], scratch_.span_out + j * width_, width_);
       }
     }
   }
@@ -70,16 +72,16 @@ class Block {
   // The chunk's state goes to its slot, or into the row's.
   void finish_chunk(std::int64_t query) {
     const SoftmaxState& state = scratch_.chunk_state[query];
-    const float* out = scratch_.chunk_out + query * shape_.value_dim;
+    const float* out = scratch_.chunk_out + query * width_;
     if (item_.partial < 0) {
-      call_.kernels.fold(scratch_.row_state[query], scratch_.row_out + query * shape_.value_dim,
-                         state, out, shape_.value_dim);
+      call_.kernels.fold(scratch_.row_state[query], scratch_.row_out + query * width_, state, out,
+                         width_);
       return;
     }
     const std::int64_t row = queries_.first_row - item_.first_row + query / shape_.group;
     float* slot = call_.partial(item_.partial + row, queries_.head(query));
     if (state.max != -std::numeric_limits<float>::infinity()) {
-      std::copy_n(out, shape_.value_dim, slot);
+      std::copy_n(values_.in_order(out), shape_.value_dim, slot);
     }
     slot[shape_.value_dim] = state.max;
     slot[shape_.value_dim + 1] = state.sum;
@@ -93,6 +95,7 @@ class Block {
   const SpanReader reader_;
   BlockKeys keys_;
   BlockValues values_;
+  const std::int64_t width_;  // floats of an output until it is written
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ constexpr std::int64_t rows_per_block(std::int64_t group) {
 struct AttendScratch {
   float* packed_q;  // [query block][key_dim][queries of a block], or [query][key_dim]
   float* logits;    // [query][kSpanTokens]; later p
-  float* span_out;  // [query][value_dim], as are the next two
+  float* span_out;  // [query][BlockValues::width()], as are the next two
   float* chunk_out;
   float* row_out;
   float* keys;      // [tile of a span][key_dim][16]; bytes of staged tiles where keys stay narrow
@@ -88,9 +88,10 @@ struct AttendScratch {
     const std::int64_t queries = query_room(kernels, shape.group);
     packed_q = cursor.take(queries * shape.key_dim);
     logits = cursor.take(queries * kSpanTokens);
-    span_out = cursor.take(queries * shape.value_dim);
-    chunk_out = cursor.take(queries * shape.value_dim);
-    row_out = cursor.take(queries * shape.value_dim);
+    const std::int64_t width = CodeRows::padded(shape.value_dim);
+    span_out = cursor.take(queries * width);
+    chunk_out = cursor.take(queries * width);
+    row_out = cursor.take(queries * width);
     keys = cursor.take(kSpanTokens * shape.key_dim);
     key_tile = cursor.take(kTileTokens * shape.key_dim);
     panels = cursor.take(std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));

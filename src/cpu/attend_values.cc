@@ -22,7 +22,19 @@ BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
       codec_(codec_index(queries.call.layer.format.v)),
       way_(takes_codes(queries.call, codec_)   ? Way::codes
            : queries.count >= kWideQueries ? Way::wide
-                                           : Way::narrow) {}
+                                           : Way::narrow),
+      width_(way_ == Way::codes ? CodeRows::padded(dim_) : dim_) {
+  if (way_ != Way::codes) return;
+  kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, position_.data());
+}
+
+const float* BlockValues::in_order(const float* out) {
+  if (way_ != Way::codes) return out;
+  for (std::size_t dim = 0; dim < static_cast<std::size_t>(dim_); ++dim) {
+    ordered_[dim] = out[position_[dim]];
+  }
+  return ordered_.data();
+}
 
 void BlockValues::add(std::int64_t start, SpanTiles& span) {
   switch (way_) {
@@ -47,7 +59,7 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
     if (range.begin >= range.end) continue;
     const std::int64_t count = std::min(kCodeQueries, queries_.count - j);
     kernels_.codes.weigh(rows, side, scratch_.logits + j * kSpanTokens, count, weights);
-    kernels_.codes.add(rows, side, weights, count, scratch_.span_out + j * dim_);
+    kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
   }
   for_each_token(large, [&](std::int64_t token) { add_large(token, span); });
 }
@@ -63,7 +75,7 @@ void BlockValues::add_large(std::int64_t token, const SpanTiles& span) {
     const float p = scratch_.logits[j * kSpanTokens + token];
     if (p == 0.0f) continue;
     for (std::int64_t dim = 0; dim < dim_; ++dim) {
-      scratch_.span_out[j * dim_ + dim] += p * elements[dim];
+      scratch_.span_out[j * width_ + position_[static_cast<std::size_t>(dim)]] += p * elements[dim];
     }
   }
 }

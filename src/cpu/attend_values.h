@@ -2,6 +2,7 @@
 // codec and the number of queries. As in cpu/attend_keys.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "cpu/block_queries.h"
@@ -12,9 +13,12 @@ class BlockValues {
  public:
   BlockValues(const BlockQueries& queries, AttendScratch& scratch);
 
-  // scratch.span_out[query][dim] from scratch.logits, which has p; of queries that see nothing of
-  // the span it means nothing.
+  // scratch.span_out[query][width()] from scratch.logits, which has p; of queries that see nothing
+  // of the span it means nothing. In an order of dims of its own.
   void add(std::int64_t start, SpanTiles& span);
+  std::int64_t width() const { return width_; }
+  // From that order to dims, value_dim of them.
+  const float* in_order(const float* out);
 
  private:
   enum class Way : std::uint8_t { codes, narrow, wide };
@@ -31,6 +35,9 @@ class BlockValues {
   const std::int64_t dim_;
   const std::size_t codec_;
   const Way way_;
+  const std::int64_t width_;
+  std::array<std::uint16_t, kMaxHeadDim> position_;  // of a dim, where codes are added
+  alignas(64) std::array<float, kMaxHeadDim> ordered_;
 };
 
 }  // namespace pagekv::inline v0::internal

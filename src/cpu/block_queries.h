@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "core/plan.h"
@@ -41,8 +42,10 @@ struct BlockQueries {
 // Calls use(token) for the tokens of a span that are marked.
 template <typename Use>
 void for_each_token(const SpanBits& marked, Use use) {
-  for (std::int64_t token = 0; token < kSpanTokens; ++token) {
-    if ((marked[static_cast<std::size_t>(token / 64)] >> token % 64 & 1) != 0) use(token);
+  for (std::size_t word = 0; word < marked.size(); ++word) {
+    for (std::uint64_t left = marked[word]; left != 0; left &= left - 1) {
+      use(static_cast<std::int64_t>(64 * word) + std::countr_zero(left));
+    }
   }
 }
 

@@ -68,12 +68,15 @@ struct CodeRows {
   std::uint8_t* codes;  // of quads of tokens, as the target multiplies them
   float* scales;        // [group][kSpanTokens], as are
   float* biases;
+  std::int64_t per_byte = 1;    // codes of a row that a byte has
   std::int64_t first_quad = 0;  // quads [first_quad, end_quad) have tokens that may be read
   std::int64_t end_quad = 0;
 
-  // Room of the codes of `dim` elements: whole vectors of 64 bytes.
+  // Elements of a row with what fills its last vectors.
+  static constexpr std::int64_t padded(std::int64_t dim) { return (dim + 63) / 64 * 64; }
+  // Room of the codes of `dim` elements.
   static constexpr std::int64_t code_floats(std::int64_t dim) {
-    return (dim + 63) / 64 * 16 * kSpanTokens;
+    return padded(dim) / 4 * kSpanTokens;
   }
 };
 

@@ -130,38 +130,38 @@ void pack_code_query(const float* q, const SideShape& shape, std::int64_t query,
   }
 }
 
-// One group of kTiles tiles, kLanes tokens of each: adds the integer products of dims
-// [begin, end) to sums[tile][query].
+// Products of one group, dims [begin, end), of kLanes tokens of kTiles tiles with all queries:
+// totals[tile * kQueries + query].
 template <int kBits, int kQueries, int kTiles>
-HWY_INLINE void add_key_group(const std::uint32_t* const* codes, std::int64_t begin,
-                              std::int64_t end, const std::uint32_t* words,
-                              IntVec (*sums)[kQueries][2]) {
+HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64_t begin,
+                                   std::int64_t end, const std::uint32_t* words, IntVec* totals) {
   using Step = KeyStep<kBits>;
+  constexpr int kQuads = Step::kDims / 4;
+  constexpr int kSums = kTiles * kQueries;
+  IntVec first[kSums];
+  IntVec second[kSums];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kSums; ++i) first[i] = second[i] = hn::Zero(IntTag());
+  const std::uint32_t* at = words + begin / kQuad * kCodeQueries * 2;
+  std::int64_t word = begin / Step::kDims * Step::kWords * kTileTokens;
   for (std::int64_t dim = begin; dim < end; dim += Step::kDims) {
-    QuadCodes quads[kTiles][Step::kDims / 4];
-    for (int tile = 0; tile < kTiles; ++tile) {
-      IntVec loaded[Step::kDims / 4];
-      Step::load(codes[tile] + dim / Step::kDims * Step::kWords * kTileTokens, loaded);
-      HWY_UNROLL(8)
-      for (int quad = 0; quad < Step::kDims / 4; ++quad) {
-        quads[tile][quad] = split_codes(loaded[quad]);
-      }
-    }
-    const std::uint32_t* at = words + dim / kQuad * kCodeQueries * 2;
+    IntVec quads[kTiles * kQuads];
+    HWY_UNROLL(2)
+    for (int tile = 0; tile < kTiles; ++tile) Step::load(codes[tile] + word, quads + tile * kQuads);
+    word += Step::kWords * kTileTokens;
     HWY_UNROLL(8)
-    for (int quad = 0; quad < Step::kDims / 4; ++quad) {
-      HWY_UNROLL(4)
-      for (int query = 0; query < kQueries; ++query) {
-        const IntVec first = load_word(at + 2 * query);
-        const IntVec second = load_word(at + 2 * query + 1);
-        HWY_UNROLL(2)
-        for (int tile = 0; tile < kTiles; ++tile) {
-          add_quads(sums[tile][query], quads[tile][quad], first, second);
-        }
+    for (int quad = 0; quad < kQuads; ++quad) {
+      HWY_UNROLL(8)
+      for (int i = 0; i < kSums; ++i) {
+        const QuadCodes own = split_codes(quads[i / kQueries * kQuads + quad]);
+        add_quads(first[i], second[i], own, load_word(at + 2 * (i % kQueries)),
+                  load_word(at + 2 * (i % kQueries) + 1));
       }
       at += kCodeQueries * 2;
     }
   }
+  HWY_UNROLL(8)
+  for (int i = 0; i < kSums; ++i) totals[i] = total_of(first[i], second[i]);
 }
 
 // Scores of kTiles neighbouring tiles from `first` on; marks tokens whose scales are beyond kLarge.
@@ -176,16 +176,9 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
       codes[tile] = reinterpret_cast<const std::uint32_t*>(plane) + lane;
     }
     for (std::int64_t group = 0; group < shape.groups; ++group) {
-      IntVec sums[kTiles][kQueries][2];
-      HWY_UNROLL(2)
-      for (int tile = 0; tile < kTiles; ++tile) {
-        HWY_UNROLL(4)
-        for (int query = 0; query < kQueries; ++query) {
-          sums[tile][query][0] = sums[tile][query][1] = hn::Zero(IntTag());
-        }
-      }
-      add_key_group<kBits, kQueries, kTiles>(codes, group * shape.group,
-                                             (group + 1) * shape.group, queries.words, sums);
+      IntVec totals[kTiles * kQueries];
+      multiply_key_group<kBits, kQueries, kTiles>(codes, group * shape.group,
+                                                  (group + 1) * shape.group, queries.words, totals);
       for (int tile = 0; tile < kTiles; ++tile) {
         const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
         const std::int64_t at = group * kTileTokens + lane;
@@ -197,9 +190,8 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
         for (int query = 0; query < kQueries; ++query) {
           float* to = logits + query * kSpanTokens + token;
           const FloatVec before = group == 0 ? hn::Zero(d) : hn::LoadU(d, to);
-          const FloatVec product =
-              hn::Mul(hn::ConvertTo(d, total_of(sums[tile][query])),
-                      hn::Set(d, queries.factors[query]));
+          const FloatVec product = hn::Mul(hn::ConvertTo(d, totals[tile * kQueries + query]),
+                                           hn::Set(d, queries.factors[query]));
           const FloatVec sum = hn::Set(d, queries.sums[group * kCodeQueries + query]);
           hn::StoreU(hn::MulAdd(product, scale, hn::MulAdd(bias, sum, before)), d, to);
         }
@@ -235,8 +227,9 @@ void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQuerie
 
 // ---- Values: dims in lanes, four tokens in each.
 //
-// Chunks of kBytes dims. Interleaving four rows by bytes within blocks of 16 leaves in vector `part`
-// of a chunk, lane 4 * block + i, dim 16 * block + 4 * part + i of four tokens.
+// Rows are interleaved by bytes, four at a time, in chunks of kBytes bytes. A byte has one code,
+// or where groups and dims allow all the codes that a byte of the row has, which saves moving them apart
+// before. code_positions() has the order of dims that this leaves.
 
 // Codes [kBytes * chunk, kBytes * (chunk + 1)) of a row, one byte each, zeros past the last.
 template <int kBits>
@@ -249,12 +242,14 @@ HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std
       return hn::LoadU(d, from);
     } else if constexpr (kBits == 4) {
       const hn::Repartition<std::uint16_t, ByteTag> d16;
-      const auto two = hn::PromoteTo(d16, hn::LoadU(hn::Rebind<std::uint8_t, decltype(d16)>(), from));
+      const hn::Rebind<std::uint8_t, decltype(d16)> d8;
+      const auto two = hn::PromoteTo(d16, hn::LoadU(d8, from));
       const auto apart = hn::Or(two, hn::ShiftLeft<4>(two));
       return hn::BitCast(d, hn::And(apart, hn::Set(d16, 0x0f0f)));
     } else if constexpr (kBits == 2) {
       const hn::Repartition<std::uint32_t, ByteTag> d32;
-      const auto four = hn::PromoteTo(d32, hn::LoadU(hn::Rebind<std::uint8_t, decltype(d32)>(), from));
+      const hn::Rebind<std::uint8_t, decltype(d32)> d8;
+      const auto four = hn::PromoteTo(d32, hn::LoadU(d8, from));
       const auto halves = hn::Or(four, hn::ShiftLeft<12>(four));
       const auto apart = hn::Or(halves, hn::ShiftLeft<6>(halves));
       return hn::BitCast(d, hn::And(apart, hn::Set(d32, 0x03030303u)));
@@ -269,16 +264,50 @@ HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std
   return hn::Load(d, bytes);
 }
 
+// Codes that a byte of interleaved rows has.
+template <int kBits>
+HWY_INLINE std::int64_t codes_per_byte(const SideShape& shape) {
+  constexpr std::int64_t kAll = kBits == 2 || kBits == 4 ? 8 / kBits : 1;
+  return shape.dim % (kAll * kBytes) == 0 && shape.group % (kAll * 16) == 0 ? kAll : 1;
+}
+
+// Where each dim is in what add_codes() gives.
+template <int kPerByte>
+HWY_INLINE void find_positions(std::int64_t dim, std::uint16_t* positions) {
+  for (std::int64_t at = 0; at < dim; ++at) {
+    const std::int64_t byte = at / kPerByte % kBytes;
+    const std::int64_t part = at / kPerByte / kBytes * 4 + byte / 4 % 4;
+    const std::int64_t vector = part * kPerByte + at % kPerByte;
+    positions[at] = static_cast<std::uint16_t>(vector * kLanes + byte / 16 * 4 + byte % 4);
+  }
+}
+
+template <int kBits>
+void code_positions(const SideShape& shape, std::uint16_t* positions) {
+  switch (codes_per_byte<kBits>(shape)) {
+    case 1: return find_positions<1>(shape.dim, positions);
+    case 2: return find_positions<2>(shape.dim, positions);
+    default: return find_positions<4>(shape.dim, positions);
+  }
+}
+
 // Four rows, null for those that may not be read, into quads.
 template <int kBits>
-HWY_INLINE void interleave_rows(const std::byte* const* rows, std::int64_t dim, std::uint8_t* to) {
+HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& shape,
+                                std::int64_t per_byte, std::uint8_t* to) {
   const ByteTag d;
   const hn::Repartition<std::uint16_t, ByteTag> d16;
-  for (std::int64_t chunk = 0; chunk * kBytes < dim; ++chunk) {
+  for (std::int64_t chunk = 0; chunk * kBytes * per_byte < shape.dim; ++chunk) {
     ByteVec row[4];
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) {
-      row[i] = rows[i] == nullptr ? hn::Zero(d) : load_code_bytes<kBits>(rows[i], chunk, dim);
+      if (rows[i] == nullptr) {
+        row[i] = hn::Zero(d);
+      } else if (per_byte == 1) {
+        row[i] = load_code_bytes<kBits>(rows[i], chunk, shape.dim);
+      } else {
+        row[i] = hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(rows[i]) + chunk * kBytes);
+      }
     }
     const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d, row[0], row[1]));
     const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d, row[0], row[1]));
@@ -329,6 +358,7 @@ HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, CodeRows&
       mark_large(d, hn::LoadU(d, rows.scales + group * kSpanTokens + token), token, found);
     }
   }
+  if (HWY_LIKELY(found == SpanBits{})) return;
   for (std::int64_t token = tile * kTileTokens; token < (tile + 1) * kTileTokens; ++token) {
     const std::uint64_t bit = std::uint64_t{1} << token % 64;
     if ((found[static_cast<std::size_t>(token / 64)] & bit) == 0) continue;
@@ -342,6 +372,7 @@ HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, CodeRows&
 template <int kBits>
 void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
                        SpanBits& large) {
+  rows.per_byte = codes_per_byte<kBits>(shape);
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
@@ -358,7 +389,8 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& 
         const bool readable = token + i >= begin && token + i < end;
         four[i] = readable ? planes[0] + (token + i) * shape.row_bytes[0] : nullptr;
       }
-      interleave_rows<kBits>(four, shape.dim, rows.codes + (start + token) / kQuad * kBytes);
+      interleave_rows<kBits>(four, shape, rows.per_byte,
+                             rows.codes + (start + token) / kQuad * kBytes);
     }
   }
 }
@@ -424,86 +456,121 @@ HWY_INLINE hn::Vec<D> spread_groups(D d, const T* values, std::int64_t stride) {
   return spread;
 }
 
-// Two of the four parts of a chunk, whose codes are `codes` and those kSpanQuads vectors on.
-template <int kQueries, int kGroups>
-HWY_INLINE void add_code_parts(const CodeRows& rows, const std::uint8_t* codes,
-                               const CodeWeights& weights, std::int64_t groups, std::int64_t group,
-                               IntVec (*sums)[2][2]) {
+// Vectors 2 * pair and 2 * pair + 1 of a chunk, of the quads at `codes`.
+template <int kPerByte, int kPair>
+HWY_INLINE void load_code_pair(const std::uint8_t* codes, QuadCodes* pair) {
   const IntTag d;
-  HWY_UNROLL(4)
-  for (int query = 0; query < kQueries; ++query) {
-    for (int part = 0; part < 2; ++part) sums[query][part][0] = sums[query][part][1] = hn::Zero(d);
+  constexpr int kPart = 2 * kPair / kPerByte;
+  const auto load = [&](int part) HWY_ATTR {
+    return hn::BitCast(d, hn::LoadU(ByteTag(), codes + part * kSpanQuads * kBytes));
+  };
+  const IntVec first = load(kPart);
+  if constexpr (kPerByte == 1) {
+    pair[0] = split_codes(first);
+    pair[1] = split_codes(load(kPart + 1));
+  } else {
+    constexpr int kBits = 8 / kPerByte;
+    constexpr int kShift = 2 * kPair % kPerByte * kBits;
+    const auto mask = hn::Set(d, 0x01010101 * ((1 << kBits) - 1));
+    pair[0] = split_codes(hn::And(hn::ShiftRight<kShift>(first), mask));
+    pair[1] = split_codes(hn::And(hn::ShiftRight<kShift + kBits>(first), mask));
   }
-  const ByteTag d8;
+}
+
+// Products of one pair of vectors with all queries' weights of groups from `group` on, and what
+// they amount to.
+template <int kQueries, int kGroups, int kPerByte, int kPair>
+HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
+                              const CodeWeights& weights, std::int64_t groups, std::int64_t group,
+                              std::int64_t stride, float* out) {
+  const IntTag d;
+  constexpr int kSums = 2 * kQueries;  // [query][vector of the pair]
+  IntVec sums[kSums];
+  IntVec others[kSums];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kSums; ++i) sums[i] = others[i] = hn::Zero(d);
   for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
-    QuadCodes part[2];
-    for (int i = 0; i < 2; ++i) {
-      const std::uint8_t* from = codes + (i * kSpanQuads + quad) * kBytes;
-      part[i] = split_codes(hn::BitCast(d, hn::LoadU(d8, from)));
-    }
+    QuadCodes pair[2];
+    load_code_pair<kPerByte, kPair>(codes + quad * kBytes, pair);
     HWY_UNROLL(4)
     for (int query = 0; query < kQueries; ++query) {
-      const std::uint32_t* words =
-          weights.words + (2 * query * groups + group) * kSpanQuads + quad;
+      const std::uint32_t* words = weights.words + (2 * query * groups + group) * kSpanQuads + quad;
       const IntVec first = spread_groups<kGroups>(d, words, kSpanQuads);
       const IntVec second = spread_groups<kGroups>(d, words + groups * kSpanQuads, kSpanQuads);
-      add_quads(sums[query][0], part[0], first, second);
-      add_quads(sums[query][1], part[1], first, second);
+      add_quads(sums[2 * query], others[2 * query], pair[0], first, second);
+      add_quads(sums[2 * query + 1], others[2 * query + 1], pair[1], first, second);
+    }
+  }
+  const FloatTag df;
+  HWY_UNROLL(4)
+  for (int query = 0; query < kQueries; ++query) {
+    const std::int64_t at = query * groups + group;
+    const FloatVec factor = spread_groups<kGroups>(df, weights.factors + at, 1);
+    const FloatVec bias = spread_groups<kGroups>(df, weights.sums + at, 1);
+    for (int i = 0; i < 2; ++i) {
+      const FloatVec total = hn::ConvertTo(df, total_of(sums[2 * query + i], others[2 * query + i]));
+      hn::StoreU(hn::MulAdd(total, factor, bias), df, out + query * stride + i * kLanes);
     }
   }
 }
 
-// A vector of part `part` of a chunk to its dims, those below `dim`.
-HWY_INLINE void store_part(FloatVec values, std::int64_t first_dim, std::int64_t dim, float* out) {
-  alignas(64) float lanes[kLanes];
-  hn::Store(values, FloatTag(), lanes);
-  for (std::int64_t block = 0; block < kLanes / 4; ++block) {
-    const std::int64_t at = first_dim + 16 * block;
-    if (at < dim) std::memcpy(out + at, lanes + 4 * block, 4 * sizeof(float));
+template <int kQueries, int kGroups, int kPerByte, int kPair = 0>
+HWY_INLINE void add_code_chunk(const CodeRows& rows, const std::uint8_t* codes,
+                               const CodeWeights& weights, std::int64_t groups, std::int64_t group,
+                               std::int64_t stride, float* out) {
+  if constexpr (kPair < 2 * kPerByte) {
+    add_code_pair<kQueries, kGroups, kPerByte, kPair>(rows, codes, weights, groups, group, stride,
+                                                      out + 2 * kPair * kLanes);
+    add_code_chunk<kQueries, kGroups, kPerByte, kPair + 1>(rows, codes, weights, groups, group,
+                                                           stride, out);
   }
 }
 
-template <int kQueries, int kGroups>
+template <int kQueries, int kGroups, int kPerByte>
 void add_code_chunks(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-                     float* out) {
-  const FloatTag d;
-  for (std::int64_t chunk = 0; chunk * kBytes < shape.dim; ++chunk) {
-    const std::int64_t group = chunk * kBytes / shape.group;
-    for (std::int64_t part = 0; part < 4; part += 2) {
-      IntVec sums[kQueries][2][2];
-      add_code_parts<kQueries, kGroups>(rows, rows.codes + (chunk * 4 + part) * kSpanQuads * kBytes,
-                                        weights, shape.groups, group, sums);
-      for (int query = 0; query < kQueries; ++query) {
-        const std::int64_t at = query * shape.groups + group;
-        const FloatVec factor = spread_groups<kGroups>(d, weights.factors + at, 1);
-        const FloatVec bias = spread_groups<kGroups>(d, weights.sums + at, 1);
-        for (int i = 0; i < 2; ++i) {
-          const FloatVec total = hn::ConvertTo(d, total_of(sums[query][i]));
-          store_part(hn::MulAdd(total, factor, bias), chunk * kBytes + 4 * (part + i), shape.dim,
-                     out + query * shape.dim);
-        }
-      }
+                     std::int64_t stride, float* out) {
+  constexpr std::int64_t kDims = kBytes * kPerByte;
+  for (std::int64_t dim = 0; dim < shape.dim; dim += kDims) {
+    add_code_chunk<kQueries, kGroups, kPerByte>(
+        rows, rows.codes + dim / kDims * 4 * kSpanQuads * kBytes, weights, shape.groups,
+        dim / shape.group, stride, out + dim);
+  }
+}
+
+template <int kQueries, int kPerByte>
+HWY_INLINE void add_code_groups(const CodeRows& rows, const SideShape& shape,
+                                const CodeWeights& weights, std::int64_t stride, float* out) {
+  constexpr std::int64_t kDims = kBytes * kPerByte;
+  if (shape.group >= kDims) {
+    return add_code_chunks<kQueries, 1, kPerByte>(rows, shape, weights, stride, out);
+  }
+  if constexpr (kBytes >= 32) {
+    if (2 * shape.group == kDims) {
+      return add_code_chunks<kQueries, 2, kPerByte>(rows, shape, weights, stride, out);
     }
+  }
+  if constexpr (kBytes >= 64) {
+    return add_code_chunks<kQueries, 4, kPerByte>(rows, shape, weights, stride, out);
   }
 }
 
 template <int kQueries>
-HWY_INLINE void add_code_groups(const CodeRows& rows, const SideShape& shape,
-                                const CodeWeights& weights, float* out) {
-  if (shape.group >= kBytes) return add_code_chunks<kQueries, 1>(rows, shape, weights, out);
-  if constexpr (kBytes >= 32) {
-    if (2 * shape.group == kBytes) return add_code_chunks<kQueries, 2>(rows, shape, weights, out);
+HWY_INLINE void add_code_bytes(const CodeRows& rows, const SideShape& shape,
+                               const CodeWeights& weights, std::int64_t stride, float* out) {
+  switch (rows.per_byte) {
+    case 1: return add_code_groups<kQueries, 1>(rows, shape, weights, stride, out);
+    case 2: return add_code_groups<kQueries, 2>(rows, shape, weights, stride, out);
+    default: return add_code_groups<kQueries, 4>(rows, shape, weights, stride, out);
   }
-  if constexpr (kBytes >= 64) return add_code_chunks<kQueries, 4>(rows, shape, weights, out);
 }
 
 void add_codes(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-               std::int64_t count, float* out) {
+               std::int64_t count, std::int64_t stride, float* out) {
   switch (count) {
-    case 1: return add_code_groups<1>(rows, shape, weights, out);
-    case 2: return add_code_groups<2>(rows, shape, weights, out);
-    case 3: return add_code_groups<3>(rows, shape, weights, out);
-    default: return add_code_groups<4>(rows, shape, weights, out);
+    case 1: return add_code_bytes<1>(rows, shape, weights, stride, out);
+    case 2: return add_code_bytes<2>(rows, shape, weights, stride, out);
+    case 3: return add_code_bytes<3>(rows, shape, weights, stride, out);
+    default: return add_code_bytes<4>(rows, shape, weights, stride, out);
   }
 }
 
@@ -515,6 +582,7 @@ void fill_codes(KernelTable& table) {
     table.codes.key_step[kAt] = KeyStep<kBits>::kDims;
     table.codes.score[kAt] = score_codes<kBits>;
     table.codes.prepare_rows[kAt] = prepare_code_rows<kBits>;
+    table.codes.positions[kAt] = code_positions<kBits>;
     fill_codes<kAt + 1>(table);
   } else {
     table.codes.weigh = weigh_codes;

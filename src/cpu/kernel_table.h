@@ -79,13 +79,17 @@ struct CodeKernels {
   using PrepareRows = void(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
                            SpanBits& large);
   std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
+  // Where each of `dim` dims is in what add() gives.
+  using Positions = void(const SideShape& shape, std::uint16_t* positions);
+  std::array<Positions*, kAffineWidths.size()> positions{};
   // p[query][token] times scales and biases, of `count` queries.
   using Weigh = void(const CodeRows& rows, const SideShape& shape, const float* p,
                      std::int64_t count, const CodeWeights& to);
   Weigh* weigh = nullptr;
-  // out[query][dim] = sum over tokens of p[query][token] * element[token][dim]
+  // out[query * stride + positions[dim]] = sum over tokens of p[query][token] * element[token][dim].
+  // Writes CodeRows::padded(dim) floats for each query, those of no dim meaning nothing.
   using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-                   std::int64_t count, float* out);
+                   std::int64_t count, std::int64_t stride, float* out);
   Add* add = nullptr;
 };
 
@@ -179,7 +183,7 @@ struct KernelTable {
   // ---- The softmax of a row.
 
   // Turns one span's dot products in place into p = exp(logit - max) for tokens [begin, end) and 0
-  // elsewhere; returns the max and the sum of p.
+  // elsewhere; returns the max, in base 2, and the sum of p.
   using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
                                const LogitMap& map);
   Softmax* softmax = nullptr;

@@ -12,12 +12,13 @@ struct QuadCodes {
 HWY_INLINE QuadCodes split_codes(IntVec codes) {
   return {codes};
 }
-HWY_INLINE void add_quads(IntVec* sums, const QuadCodes& codes, IntVec high, IntVec low) {
-  sums[0] = IntVec{_mm512_dpbusd_epi32(sums[0].raw, codes.bytes.raw, high.raw)};
-  sums[1] = IntVec{_mm512_dpbusd_epi32(sums[1].raw, codes.bytes.raw, low.raw)};
+HWY_INLINE void add_quads(IntVec& first, IntVec& second, const QuadCodes& codes, IntVec high,
+                          IntVec low) {
+  first = IntVec{_mm512_dpbusd_epi32(first.raw, codes.bytes.raw, high.raw)};
+  second = IntVec{_mm512_dpbusd_epi32(second.raw, codes.bytes.raw, low.raw)};
 }
-HWY_INLINE IntVec total_of(const IntVec* sums) {
-  return hn::Add(hn::ShiftLeft<8>(sums[0]), sums[1]);
+HWY_INLINE IntVec total_of(IntVec first, IntVec second) {
+  return hn::Add(hn::ShiftLeft<8>(first), second);
 }
 HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* high, std::uint32_t* low) {
   *high = *low = 0;
@@ -68,12 +69,13 @@ HWY_INLINE IntVec add_pairs(IntVec sum, IntVec codes, IntVec words) {
                                                                 hn::ShiftRight<16>(words))));
 #endif
 }
-HWY_INLINE void add_quads(IntVec* sums, const QuadCodes& codes, IntVec even, IntVec odd) {
-  sums[0] = add_pairs(sums[0], codes.even, even);
-  sums[1] = add_pairs(sums[1], codes.odd, odd);
+HWY_INLINE void add_quads(IntVec& first, IntVec& second, const QuadCodes& codes, IntVec even,
+                          IntVec odd) {
+  first = add_pairs(first, codes.even, even);
+  second = add_pairs(second, codes.odd, odd);
 }
-HWY_INLINE IntVec total_of(const IntVec* sums) {
-  return hn::Add(sums[0], sums[1]);
+HWY_INLINE IntVec total_of(IntVec first, IntVec second) {
+  return hn::Add(first, second);
 }
 HWY_INLINE std::uint32_t pack_pair(std::int32_t low, std::int32_t high) {
   return (static_cast<std::uint32_t>(low) & 0xffff) | static_cast<std::uint32_t>(high) << 16;

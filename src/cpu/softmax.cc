@@ -24,16 +24,30 @@ namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 inline constexpr std::int64_t kTileVectors = kTileTokens / kLanes;
 
-// exp(x) for x <= 0, with -infinity and whatever underflows giving exactly 0: Exp() takes finite
-// arguments and returns 0 below -104.
+// 2^x for x <= 0, relative error below 2e-7; exactly 1 at 0, exactly 0 below -125, where -infinity
+// is. The polynomial is the minimax one of degree 6 for 2^f on [-1/2, 1/2], relative error 1.9e-9.
 template <class D>
-HWY_INLINE hn::Vec<D> exp_below_one(D d, hn::Vec<D> x) {
-  return hn::Exp(d, hn::Max(x, hn::Set(d, -120.0f)));
+HWY_INLINE hn::Vec<D> exp2_below_one(D d, hn::Vec<D> x) {
+  constexpr float kLeast = -125.0f;
+  const auto clamped = hn::Max(x, hn::Set(d, kLeast));
+  const auto whole = hn::Round(clamped);
+  const auto f = hn::Sub(clamped, whole);
+  auto power = hn::Set(d, 1.5345812e-4f);
+  power = hn::MulAdd(power, f, hn::Set(d, 1.33999309e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 9.61848907e-3f));
+  power = hn::MulAdd(power, f, hn::Set(d, 5.55032864e-2f));
+  power = hn::MulAdd(power, f, hn::Set(d, 2.40226462e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 6.93147182e-1f));
+  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
+  const hn::RebindToSigned<D> di;
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, power), exponent));
+  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, kLeast)), scaled);
 }
 
-HWY_INLINE float exp_scalar(float x) {
+HWY_INLINE float exp2_scalar(float x) {
   const hn::CappedTag<float, 1> d1;
-  return hn::GetLane(exp_below_one(d1, hn::Set(d1, x)));
+  return hn::GetLane(exp2_below_one(d1, hn::Set(d1, x)));
 }
 
 // Scale and soft-cap in place on tokens [first, last). A pass of its own: folded into the masking
@@ -61,17 +75,83 @@ HWY_INLINE FloatVec round_to_bf16(FloatVec p) {
   return hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
 }
 
+// Of lanes, by halves: the same tree for every width.
+template <class D, typename Reduce>
+HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kLanesOf<D> > 1) {
+    const hn::Half<D> half;
+    return reduce_lanes(half, reduce(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), reduce);
+  }
+#endif
+  return hn::GetLane(v);
+}
+
+// Of the vectors of one tile; they are spoiled.
 template <typename Reduce>
-HWY_INLINE float reduce_tile(float* partial, Reduce reduce) {
-  for (std::int64_t half = kTileTokens / 2; half > 0; half /= 2) {
+HWY_INLINE float reduce_tile(FloatVec* partial, Reduce reduce) {
+  HWY_UNROLL(4)
+  for (std::int64_t half = kTileVectors / 2; half > 0; half /= 2) {
     for (std::int64_t i = 0; i < half; ++i) partial[i] = reduce(partial[i], partial[i + half]);
   }
-  return partial[0];
+  return reduce_lanes(FloatTag(), partial[0], reduce);
+}
+
+// Tokens of a tile outside [begin, end) get minus infinity.
+HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, std::int64_t end) {
+  const FloatTag d;
+  const FloatVec first = hn::Set(d, static_cast<float>(begin));
+  const FloatVec last = hn::Set(d, static_cast<float>(end));
+  for (std::int64_t at = tile; at < tile + kTileTokens; at += kLanes) {
+    const FloatVec token = hn::Iota(d, static_cast<float>(at));
+    const auto visible = hn::And(hn::Ge(token, first), hn::Lt(token, last));
+    const FloatVec logit = hn::LoadU(d, logits + at);
+    hn::StoreU(hn::IfThenElse(visible, logit, hn::Set(d, kMinusInfinity)), d, logits + at);
+  }
+}
+
+// The largest of scale * logits over whole tiles [first, last).
+HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::int64_t last,
+                                float factor) {
+  const FloatTag d;
+  const FloatVec scale = hn::Set(d, factor);
+  FloatVec max[kTileVectors];
+  for (FloatVec& each : max) each = hn::Set(d, kMinusInfinity);
+  for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
+    HWY_UNROLL(16)
+    for (std::int64_t i = 0; i < kTileVectors; ++i) {
+      const FloatVec logit = hn::LoadU(d, logits + tile + i * kLanes);
+      max[i] = hn::Max(max[i], hn::Mul(logit, scale));
+    }
+  }
+  return reduce_tile(max, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
+}
+
+// p = 2^(scale * logit - max) of whole tiles [first, last), in place; returns their sum.
+template <bool kRound>
+HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
+                         float max) {
+  const FloatTag d;
+  const FloatVec scale = hn::Set(d, factor);
+  const FloatVec shift = hn::Set(d, max);
+  FloatVec sums[kTileVectors];
+  for (FloatVec& sum : sums) sum = hn::Zero(d);
+  for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
+    HWY_UNROLL(16)
+    for (std::int64_t i = 0; i < kTileVectors; ++i) {
+      float* at = logits + tile + i * kLanes;
+      // The product is rounded as it was when the max was found: none exceeds it.
+      const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
+      FloatVec p = exp2_below_one(d, x);
+      if constexpr (kRound) p = round_to_bf16(p);
+      sums[i] = hn::Add(sums[i], p);
+      hn::StoreU(p, d, at);
+    }
+  }
+  return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
 }
 
 SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map) {
-  const FloatTag d;
-  const FloatVec zero = hn::Zero(d);
   if (begin >= end) {
     std::fill(logits, logits + kSpanTokens, 0.0f);
     return {};
@@ -80,42 +160,14 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   const std::int64_t last = (end + kTileTokens - 1) / kTileTokens * kTileTokens;
   std::fill(logits, logits + first, 0.0f);
   std::fill(logits + last, logits + kSpanTokens, 0.0f);
-
-  alignas(64) float partial[kTileTokens];
-  const FloatVec first_visible = hn::Set(d, static_cast<float>(begin));
-  const FloatVec end_visible = hn::Set(d, static_cast<float>(end));
-  FloatVec max = hn::Set(d, kMinusInfinity);
   const bool capped = map.softcap > 0.0f;
   if (capped) cap_logits(logits, first, last, map);
-  const FloatVec scale = hn::Set(d, capped ? 1.0f : map.scale);
-  for (std::int64_t t = first; t < last; t += kLanes) {
-    const FloatVec token = hn::Iota(d, static_cast<float>(t));
-    const auto visible = hn::And(hn::Ge(token, first_visible), hn::Lt(token, end_visible));
-    const FloatVec logit = hn::IfThenElse(visible, hn::Mul(hn::LoadU(d, logits + t), scale),
-                                          hn::Set(d, kMinusInfinity));
-    max = hn::Max(max, logit);
-    hn::StoreU(logit, d, logits + t);
-  }
-  for (std::int64_t i = 0; i < kTileTokens; ++i) partial[i] = kMinusInfinity;
-  hn::StoreU(max, d, partial);
-  const float span_max =
-      reduce_tile(partial, [](float a, float b) HWY_ATTR { return a < b ? b : a; });
-
-  FloatVec sums[kTileVectors];
-  for (FloatVec& sum : sums) sum = zero;
-  const FloatVec shift = hn::Set(d, span_max);
-  for (std::int64_t t = first; t < last; t += kTileTokens) {
-    HWY_UNROLL(16)
-    for (std::int64_t i = 0; i < kTileVectors; ++i) {
-      float* at = logits + t + i * kLanes;
-      FloatVec p = exp_below_one(d, hn::Sub(hn::LoadU(d, at), shift));
-      if (map.round_to_bf16) p = round_to_bf16(p);
-      sums[i] = hn::Add(sums[i], p);
-      hn::StoreU(p, d, at);
-    }
-  }
-  for (std::int64_t i = 0; i < kTileVectors; ++i) hn::StoreU(sums[i], d, partial + i * kLanes);
-  return {span_max, reduce_tile(partial, [](float a, float b) HWY_ATTR { return a + b; })};
+  if (begin > first) mask_tile(logits, first, begin, end);
+  if (end < last) mask_tile(logits, last - kTileTokens, begin, end);
+  const float factor = (capped ? 1.0f : map.scale) * kLog2E;
+  const float max = largest_scaled(logits, first, last, factor);
+  return {max, map.round_to_bf16 ? exp_all<true>(logits, first, last, factor, max)
+                                 : exp_all<false>(logits, first, last, factor, max)};
 }
 
 // out = left_factor * left + right_factor * right, over dims in lanes. Adding 0 turns -0 into 0: a
@@ -136,7 +188,7 @@ void fold(SoftmaxState& left, float* left_out, const SoftmaxState& right, const 
   if (right.max == kMinusInfinity) return;  // not a bit changes
   const bool take_right = left.max == kMinusInfinity;
   const FoldFactors factors =
-      fold_max(left, right.max, [](float x) HWY_ATTR { return exp_scalar(x); });
+      fold_max(left, right.max, [](float x) HWY_ATTR { return exp2_scalar(x); });
   left.sum = take_right ? right.sum : left.sum * factors.left + right.sum * factors.right;
   std::int64_t dim = 0;
   for (; dim + kLanes <= dims; dim += kLanes) {
