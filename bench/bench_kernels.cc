@@ -107,7 +107,7 @@ void score_codes(benchmark::State& state) {
   }
   SpanBits large{};
   for (auto _ : state) {
-    kernels().codes.score[span.width_index()](span.tiles(), span.shape(), queries, kQueries,
+    kernels().codes.score[span.width_index()](span.tiles(), span.shape(), queries, kQueries, 0,
                                               worker.scratch.logits, large);
   }
   finish(state);
@@ -115,7 +115,7 @@ void score_codes(benchmark::State& state) {
 
 void softmax(benchmark::State& state) {
   const Worker worker;
-  const LogitMap map{.scale = 0.09f, .round_to_bf16 = true};
+  const LogitMap map{.scale = 0.09f};
   const std::vector<float> logits(worker.scratch.logits,
                                   worker.scratch.logits + kQueries * kSpanTokens);
   for (auto _ : state) {
@@ -161,7 +161,8 @@ void values_codes(benchmark::State& state, Piece piece) {
   CodeValues values(worker, span.shape());
   const CodeKernels& codes = kernels().codes;
   const auto prepare = [&] {
-    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), values.rows, values.large);
+    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), 0, values.rows,
+                                            values.large);
   };
   const auto weigh = [&] {
     codes.weigh(values.rows, span.shape(), worker.scratch.logits, kQueries, values.weights);

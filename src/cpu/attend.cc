@@ -86,8 +86,8 @@ void CpuBackend::attend(const LayerAddress& layer, PlanState& plan, const Attend
       .key_side = side_shape(layer.format.k, layer.k, layer.key_dim),
       .value_side = side_shape(layer.format.v, layer.v, layer.value_dim),
       .map = {.scale = scale,
-              .softcap = plan.spec.logit_softcap,
-              .round_to_bf16 = plan.spec.arithmetic == Arithmetic::fast},
+              .softcap = plan.spec.logit_softcap},
+      .integers = plan.spec.arithmetic == Arithmetic::fast,
   };
   float* scratch = plan.workspace.data() + partial_floats(plan, layer.value_dim);
   const std::int64_t scratch_floats = worker_floats(*kernels_, plan, call.shape);

@@ -22,6 +22,7 @@ struct AttendCall {
   SideShape key_side;
   SideShape value_side;
   LogitMap map;
+  bool integers = false;  // Arithmetic::fast: affine codes are attended as integers
 
   // The partial state of a slot and query head: value_dim values, then max, then sum.
   float* partial(std::int64_t slot, std::int64_t query_head) const {

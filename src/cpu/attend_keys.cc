@@ -14,7 +14,7 @@ bool is_affine(std::size_t codec) {
 }
 
 bool takes_codes(const AttendCall& call, std::size_t codec) {
-  if (!call.map.round_to_bf16 || !is_affine(codec)) return false;
+  if (!call.integers || !is_affine(codec)) return false;
   const std::int64_t step = call.kernels.codes.key_step[codec - kFirstAffine];
   return step != 0 && call.key_side.group % step == 0;
 }
@@ -74,7 +74,7 @@ void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
     if (range.begin >= range.end) continue;
     kernels_.codes.score[codec_ - kFirstAffine](
         span, call_.key_side, code_queries(j), std::min(kCodeQueries, queries_.count - j),
-        scratch_.logits + j * kSpanTokens, large);
+        j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens, large);
   }
   for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
 }

@@ -7,7 +7,7 @@ namespace pagekv::inline v0::internal {
 namespace {
 
 bool takes_codes(const AttendCall& call, std::size_t codec) {
-  return call.map.round_to_bf16 && codec >= kFirstAffine && codec < kFirstCodebook &&
+  return call.integers && codec >= kFirstAffine && codec < kFirstCodebook &&
          call.kernels.codes.add != nullptr && call.value_side.group % kLeastCodeGroup == 0;
 }
 
@@ -53,7 +53,8 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
   const CodeWeights weights{reinterpret_cast<std::uint32_t*>(scratch_.code_weights), factors,
                             factors + CodeWeights::factor_count(side.groups)};
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, rows, large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, call_.key_side.row_bytes[0], rows,
+                                                         large);
   for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
     const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
     if (range.begin >= range.end) continue;

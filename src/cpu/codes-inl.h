@@ -134,7 +134,8 @@ void pack_code_query(const float* q, const SideShape& shape, std::int64_t query,
 // totals[tile * kQueries + query].
 template <int kBits, int kQueries, int kTiles>
 HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64_t begin,
-                                   std::int64_t end, const std::uint32_t* words, IntVec* totals) {
+                                   std::int64_t end, const std::uint32_t* words, Ahead* ahead,
+                                   IntVec* totals) {
   using Step = KeyStep<kBits>;
   constexpr int kQuads = Step::kDims / 4;
   constexpr int kSums = kTiles * kQueries;
@@ -149,6 +150,7 @@ HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64
     HWY_UNROLL(2)
     for (int tile = 0; tile < kTiles; ++tile) Step::load(codes[tile] + word, quads + tile * kQuads);
     word += Step::kWords * kTileTokens;
+    for (int tile = 0; tile < kTiles; ++tile) ahead[tile].ask();
     HWY_UNROLL(8)
     for (int quad = 0; quad < kQuads; ++quad) {
       HWY_UNROLL(8)
@@ -167,8 +169,14 @@ HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64
 // Scores of kTiles neighbouring tiles from `first` on; marks tokens whose scales are beyond kLarge.
 template <int kBits, int kQueries, int kTiles>
 HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, const SideShape& shape,
-                                 const CodeQueries& queries, float* logits, SpanBits& large) {
+                                 const CodeQueries& queries, std::int64_t value_row_bytes,
+                                 float* logits, SpanBits& large) {
   const FloatTag d;
+  Ahead ahead[kTiles];
+  for (int tile = 0; tile < kTiles; ++tile) {
+    ahead[tile] = Ahead(span.v[static_cast<std::size_t>(first + tile)][0],
+                        value_row_bytes * kTileTokens, shape.dim / KeyStep<kBits>::kDims);
+  }
   for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
     const std::uint32_t* codes[kTiles];
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -178,7 +186,8 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
     for (std::int64_t group = 0; group < shape.groups; ++group) {
       IntVec totals[kTiles * kQueries];
       multiply_key_group<kBits, kQueries, kTiles>(codes, group * shape.group,
-                                                  (group + 1) * shape.group, queries.words, totals);
+                                                  (group + 1) * shape.group, queries.words, ahead,
+                                                  totals);
       for (int tile = 0; tile < kTiles; ++tile) {
         const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
         const std::int64_t at = group * kTileTokens + lane;
@@ -202,26 +211,31 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
 
 template <int kBits, int kQueries>
 HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
-                                const CodeQueries& queries, float* logits, SpanBits& large) {
+                                const CodeQueries& queries, std::int64_t value_row_bytes,
+                                float* logits, SpanBits& large) {
   std::int64_t tile = span.first_tile;
   if constexpr (kLanes == 16) {  // two tiles hide the latency of the sums, and fit 32 registers
     for (; tile + 2 <= span.end_tile; tile += 2) {
-      score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, logits, large);
+      score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, value_row_bytes, logits,
+                                            large);
     }
   }
   for (; tile < span.end_tile; ++tile) {
-    score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, logits, large);
+    score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, value_row_bytes, logits,
+                                            large);
   }
 }
 
 template <int kBits>
 void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                 std::int64_t count, float* logits, SpanBits& large) {
+                 std::int64_t count, std::int64_t value_row_bytes, float* logits,
+                 SpanBits& large) {
+  const std::int64_t bytes = value_row_bytes;
   switch (count) {
-    case 1: return score_code_span<kBits, 1>(span, shape, queries, logits, large);
-    case 2: return score_code_span<kBits, 2>(span, shape, queries, logits, large);
-    case 3: return score_code_span<kBits, 3>(span, shape, queries, logits, large);
-    default: return score_code_span<kBits, 4>(span, shape, queries, logits, large);
+    case 1: return score_code_span<kBits, 1>(span, shape, queries, bytes, logits, large);
+    case 2: return score_code_span<kBits, 2>(span, shape, queries, bytes, logits, large);
+    case 3: return score_code_span<kBits, 3>(span, shape, queries, bytes, logits, large);
+    default: return score_code_span<kBits, 4>(span, shape, queries, bytes, logits, large);
   }
 }
 
@@ -291,34 +305,36 @@ void code_positions(const SideShape& shape, std::uint16_t* positions) {
   }
 }
 
-// Four rows, null for those that may not be read, into quads.
+// Bytes of chunk `chunk` of a row, null for zeros.
+template <int kBits>
+HWY_INLINE ByteVec load_chunk(const std::byte* row, const SideShape& shape, std::int64_t per_byte,
+                              std::int64_t chunk) {
+  const ByteTag d;
+  if (row == nullptr) return hn::Zero(d);
+  if (per_byte == 1) return load_code_bytes<kBits>(row, chunk, shape.dim);
+  return hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(row) + chunk * kBytes);
+}
+
+// Four rows into quads.
 template <int kBits>
 HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& shape,
                                 std::int64_t per_byte, std::uint8_t* to) {
   const ByteTag d;
   const hn::Repartition<std::uint16_t, ByteTag> d16;
-  for (std::int64_t chunk = 0; chunk * kBytes * per_byte < shape.dim; ++chunk) {
-    ByteVec row[4];
-    HWY_UNROLL(4)
-    for (int i = 0; i < 4; ++i) {
-      if (rows[i] == nullptr) {
-        row[i] = hn::Zero(d);
-      } else if (per_byte == 1) {
-        row[i] = load_code_bytes<kBits>(rows[i], chunk, shape.dim);
-      } else {
-        row[i] = hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(rows[i]) + chunk * kBytes);
-      }
-    }
-    const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d, row[0], row[1]));
-    const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d, row[0], row[1]));
-    const auto low23 = hn::BitCast(d16, hn::InterleaveLower(d, row[2], row[3]));
-    const auto high23 = hn::BitCast(d16, hn::InterleaveUpper(d, row[2], row[3]));
-    std::uint8_t* parts = to + chunk * 4 * kSpanQuads * kBytes;
-    constexpr std::int64_t kStride = kSpanQuads * kBytes;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, low01, low23)), d, parts);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, low01, low23)), d, parts + kStride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, high01, high23)), d, parts + 2 * kStride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, high01, high23)), d, parts + 3 * kStride);
+  constexpr std::int64_t kStride = kSpanQuads * kBytes;
+  for (std::int64_t chunk = 0; chunk * kBytes * per_byte < shape.dim; ++chunk, to += 4 * kStride) {
+    const ByteVec row0 = load_chunk<kBits>(rows[0], shape, per_byte, chunk);
+    const ByteVec row1 = load_chunk<kBits>(rows[1], shape, per_byte, chunk);
+    const ByteVec row2 = load_chunk<kBits>(rows[2], shape, per_byte, chunk);
+    const ByteVec row3 = load_chunk<kBits>(rows[3], shape, per_byte, chunk);
+    const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d, row0, row1));
+    const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d, row0, row1));
+    const auto low23 = hn::BitCast(d16, hn::InterleaveLower(d, row2, row3));
+    const auto high23 = hn::BitCast(d16, hn::InterleaveUpper(d, row2, row3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, low01, low23)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, low01, low23)), d, to + kStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d16, high01, high23)), d, to + 2 * kStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d16, high01, high23)), d, to + 3 * kStride);
   }
 }
 
@@ -370,11 +386,15 @@ HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, CodeRows&
 }
 
 template <int kBits>
-void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
-                       SpanBits& large) {
+void prepare_code_rows(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
+                       CodeRows& rows, SpanBits& large) {
   rows.per_byte = codes_per_byte<kBits>(shape);
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
+  if (span.end_tile - span.first_tile < kSpanTiles) {
+    std::fill_n(rows.scales, shape.groups * kSpanTokens, 0.0f);
+    std::fill_n(rows.biases, shape.groups * kSpanTokens, 0.0f);
+  }
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
     const std::int64_t start = tile * kTileTokens;
@@ -383,7 +403,10 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& 
     transpose_scales(shape.scales, planes[1], shape.groups, begin, end, rows.scales + start);
     transpose_scales(shape.scales, planes[2], shape.groups, begin, end, rows.biases + start);
     take_out_large(shape.groups, tile, rows, large);
+    Ahead ahead(span.next_k[static_cast<std::size_t>(tile)], key_row_bytes * kTileTokens,
+                kTileTokens / kQuad);
     for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {
+      ahead.ask();
       const std::byte* four[kQuad];
       for (std::int64_t i = 0; i < kQuad; ++i) {
         const bool readable = token + i >= begin && token + i < end;
@@ -395,29 +418,39 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, CodeRows& 
   }
 }
 
-// The weights of one query and group: p * scale of all tokens as integers.
-HWY_INLINE float weigh_group(const CodeRows& rows, const float* p, const float* scales,
-                             std::uint32_t* first, std::uint32_t* second) {
+// The weights of one query and group: p * scale of all tokens as integers. Returns what they are
+// multiples of.
+HWY_INLINE float weigh_group(const float* p, const float* scales, std::uint32_t* first,
+                             std::uint32_t* second) {
   const FloatTag d;
-  const std::int64_t begin = rows.first_quad * kQuad / kTileTokens * kTileTokens;
-  const std::int64_t end = (rows.end_quad * kQuad + kTileTokens - 1) / kTileTokens * kTileTokens;
-  alignas(64) float weights[kSpanTokens];
-  alignas(64) std::int32_t integers[kSpanTokens];
-  for (std::int64_t t = begin; t < end; t += kLanes) {
-    hn::Store(hn::Mul(hn::LoadU(d, p + t), hn::LoadU(d, scales + t)), d, weights + t);
+  constexpr std::int64_t kVectors = kSpanTokens / kLanes;
+  FloatVec weights[kVectors];
+  FloatVec most = hn::Zero(d);
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < kVectors; ++i) {
+    weights[i] = hn::Mul(hn::LoadU(d, p + i * kLanes), hn::LoadU(d, scales + i * kLanes));
+    most = hn::Max(most, hn::Abs(weights[i]));
   }
-  const float factor = to_integers(d, weights + begin, end - begin, integers + begin);
-  pack_quads(integers + begin, (end - begin) / kQuad, first + begin / kQuad, second + begin / kQuad);
-  return factor;
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  const float lift = lift_of(largest);
+  const float inverse = largest == 0.0f ? 0.0f : kLargestInteger / (largest * lift);
+  const FloatVec lifted = hn::Set(d, lift);
+  const FloatVec multiples = hn::Set(d, inverse);
+  HWY_UNROLL(8)
+  for (std::int64_t i = 0; i < kVectors; ++i) {
+    const IntVec integers = hn::NearestInt(hn::Mul(hn::Mul(weights[i], lifted), multiples));
+    pack_quads(integers, first + i * kLanes / kQuad, second + i * kLanes / kQuad);
+  }
+  return largest * lift / kLargestInteger / lift;
 }
 
-HWY_INLINE float weigh_biases(const CodeRows& rows, const float* p, const float* biases) {
+HWY_INLINE float weigh_biases(const float* p, const float* biases) {
   const FloatTag d;
   constexpr std::int64_t kVectors = kTileTokens / kLanes;
   FloatVec sums[kVectors];
   for (FloatVec& sum : sums) sum = hn::Zero(d);
-  const std::int64_t begin = rows.first_quad * kQuad / kTileTokens * kTileTokens;
-  for (std::int64_t t = begin; t < rows.end_quad * kQuad; t += kTileTokens) {
+  HWY_UNROLL(8)
+  for (std::int64_t t = 0; t < kSpanTokens; t += kTileTokens) {
     for (std::int64_t i = 0; i < kVectors; ++i) {
       const std::int64_t at = t + i * kLanes;
       sums[i] = hn::MulAdd(hn::LoadU(d, p + at), hn::LoadU(d, biases + at), sums[i]);
@@ -434,9 +467,9 @@ void weigh_codes(const CodeRows& rows, const SideShape& shape, const float* p, s
       const float* own = p + query * kSpanTokens;
       std::uint32_t* words = to.words + (2 * query * shape.groups + group) * kSpanQuads;
       const std::int64_t at = query * shape.groups + group;
-      to.factors[at] = weigh_group(rows, own, rows.scales + group * kSpanTokens, words,
+      to.factors[at] = weigh_group(own, rows.scales + group * kSpanTokens, words,
                                    words + shape.groups * kSpanQuads);
-      to.sums[at] = weigh_biases(rows, own, rows.biases + group * kSpanTokens);
+      to.sums[at] = weigh_biases(own, rows.biases + group * kSpanTokens);
     }
   }
 }

@@ -36,11 +36,13 @@ class HeadSide {
   std::byte* plane(int plane, PageId page) const {
     return base_[static_cast<std::size_t>(plane)] + index(page) * page_stride_;
   }
-  // First bytes of the tile that holds `position`: one piece in every arrangement.
-  ConstPlanePointers tile(const PageId* pages, std::int64_t position) const {
-    return pointers<ConstPlanePointers>(
-        pages, position,
-        [&](const PlaneShape& shape, std::int64_t row) { return tile_offset(shape, row); });
+  // First bytes of the tile of a page that begins with row `row`: one piece in every arrangement.
+  ConstPlanePointers tile(PageId page, std::int64_t row) const {
+    ConstPlanePointers found{};
+    for (int i = 0; i < count_; ++i) {
+      found[static_cast<std::size_t>(i)] = plane(i, page) + tile_offset(shape(i), row);
+    }
+    return found;
   }
   // First bytes of the token's row.
   PlanePointers row(const PageId* pages, std::int64_t position) const {

@@ -70,14 +70,17 @@ struct CodeKernels {
   std::array<std::int64_t, kAffineWidths.size()> key_step{};
   // logits[query][token] of `count` queries, for all tokens of the span's tiles, and which of these
   // have a scale beyond kLarge: their logits mean nothing.
+  // The values' codes are asked for meanwhile, of which a token has `value_row_bytes`.
   using Score = void(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                     std::int64_t count, float* logits, SpanBits& large);
+                     std::int64_t count, std::int64_t value_row_bytes, float* logits,
+                     SpanBits& large);
   std::array<Score*, kAffineWidths.size()> score{};
 
   // The span's value rows, whose groups are multiples of 16. Tokens with a scale beyond kLarge are
   // marked and have no part in what add() gives.
-  using PrepareRows = void(const SpanTiles& span, const SideShape& shape, CodeRows& rows,
-                           SpanBits& large);
+  // The next span's key codes are asked for meanwhile, of which a token has `key_row_bytes`.
+  using PrepareRows = void(const SpanTiles& span, const SideShape& shape,
+                           std::int64_t key_row_bytes, CodeRows& rows, SpanBits& large);
   std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
   // Where each of `dim` dims is in what add() gives.
   using Positions = void(const SideShape& shape, std::uint16_t* positions);
@@ -95,8 +98,7 @@ struct CodeKernels {
 
 struct LogitMap {
   float scale = 1.0f;
-  float softcap = 0.0f;        // 0: none
-  bool round_to_bf16 = false;  // Arithmetic::fast
+  float softcap = 0.0f;  // 0: none
 };
 
 struct KernelTable {

@@ -27,20 +27,14 @@ HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* high, std
     *low |= (static_cast<std::uint32_t>(integers[i]) & 0xff) << (8 * i);
   }
 }
-// `count` quads, a multiple of 4.
-HWY_INLINE void pack_quads(const std::int32_t* integers, std::int64_t count, std::uint32_t* high,
-                           std::uint32_t* low) {
+// kLanes / 4 quads.
+HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* high, std::uint32_t* low) {
   const IntTag d;
   const hn::RebindToUnsigned<IntTag> du;
   const hn::Rebind<std::uint8_t, IntTag> d8;
-  for (std::int64_t quad = 0; quad < count; quad += kLanes / 4) {
-    const IntVec four = hn::LoadU(d, integers + 4 * quad);
-    const IntVec upper = hn::ShiftRight<8>(hn::Add(four, hn::Set(d, 128)));
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, upper)), d8,
-               reinterpret_cast<std::uint8_t*>(high + quad));
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, four)), d8,
-               reinterpret_cast<std::uint8_t*>(low + quad));
-  }
+  const IntVec upper = hn::ShiftRight<8>(hn::Add(integers, hn::Set(d, 128)));
+  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, upper)), d8, reinterpret_cast<std::uint8_t*>(high));
+  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, integers)), d8, reinterpret_cast<std::uint8_t*>(low));
 }
 #else
 struct QuadCodes {
@@ -84,10 +78,11 @@ HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* even, std
   *even = pack_pair(integers[0], integers[2]);
   *odd = pack_pair(integers[1], integers[3]);
 }
-HWY_INLINE void pack_quads(const std::int32_t* integers, std::int64_t count, std::uint32_t* even,
-                           std::uint32_t* odd) {
-  for (std::int64_t quad = 0; quad < count; ++quad) {
-    pack_quad(integers + 4 * quad, even + quad, odd + quad);
+HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* even, std::uint32_t* odd) {
+  alignas(64) std::int32_t lanes[kLanes];
+  hn::Store(integers, IntTag(), lanes);
+  for (std::int64_t quad = 0; quad < kLanes / 4; ++quad) {
+    pack_quad(lanes + 4 * quad, even + quad, odd + quad);
   }
 }
 #endif

@@ -66,15 +66,6 @@ void cap_logits(float* logits, std::int64_t first, std::int64_t last, const Logi
   }
 }
 
-HWY_INLINE FloatVec round_to_bf16(FloatVec p) {
-  const FloatTag d;
-  const hn::RebindToUnsigned<FloatTag> du;
-  const auto bits = hn::BitCast(du, p);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
-  return hn::BitCast(d, hn::And(rounded, hn::Set(du, 0xffff0000u)));
-}
-
 // Of lanes, by halves: the same tree for every width.
 template <class D, typename Reduce>
 HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
@@ -128,7 +119,6 @@ HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::in
 }
 
 // p = 2^(scale * logit - max) of whole tiles [first, last), in place; returns their sum.
-template <bool kRound>
 HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
                          float max) {
   const FloatTag d;
@@ -142,8 +132,7 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
       float* at = logits + tile + i * kLanes;
       // The product is rounded as it was when the max was found: none exceeds it.
       const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
-      FloatVec p = exp2_below_one(d, x);
-      if constexpr (kRound) p = round_to_bf16(p);
+      const FloatVec p = exp2_below_one(d, x);
       sums[i] = hn::Add(sums[i], p);
       hn::StoreU(p, d, at);
     }
@@ -166,8 +155,7 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   if (end < last) mask_tile(logits, last - kTileTokens, begin, end);
   const float factor = (capped ? 1.0f : map.scale) * kLog2E;
   const float max = largest_scaled(logits, first, last, factor);
-  return {max, map.round_to_bf16 ? exp_all<true>(logits, first, last, factor, max)
-                                 : exp_all<false>(logits, first, last, factor, max)};
+  return {max, exp_all(logits, first, last, factor, max)};
 }
 
 // out = left_factor * left + right_factor * right, over dims in lanes. Adding 0 turns -0 into 0: a

@@ -21,21 +21,80 @@ void stage_plane(const PlaneShape& shape, const std::byte* tile, std::int64_t fi
 
 }  // namespace
 
+namespace {
+
+// Tiles of one sequence, one after the other.
+class TileWalk {
+ public:
+  TileWalk(const PageId* pages, std::int64_t page_tokens, std::int64_t position)
+      : page_(pages + position / page_tokens),
+        row_(position % page_tokens),
+        page_tokens_(page_tokens) {}
+  void advance() {
+    row_ += kTileTokens;
+    if (row_ < page_tokens_) return;
+    row_ = 0;
+    ++page_;
+  }
+  ConstPlanePointers tile(const HeadSide& side) const { return side.tile(*page_, row_); }
+
+ private:
+  const PageId* page_;
+  std::int64_t row_;
+  std::int64_t page_tokens_;
+};
+
+void ask_for(const void* address) {
+  __builtin_prefetch(address, 0, 2);
+}
+
+}  // namespace
+
 bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   span.begin = std::clamp<std::int64_t>(range_.begin - start, 0, kSpanTokens);
   span.end = std::clamp<std::int64_t>(range_.end - start, 0, kSpanTokens);
   if (span.begin >= span.end) return false;
   span.first_tile = span.begin / kTileTokens;
   span.end_tile = (span.end + kTileTokens - 1) / kTileTokens;
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const std::int64_t position = start + tile * kTileTokens;
+  TileWalk walk(pages_, page_tokens_, start + span.first_tile * kTileTokens);
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile, walk.advance()) {
     const auto at = static_cast<std::size_t>(tile);
-    span.k[at] = keys_.tile(pages_, position);
-    span.v[at] = values_.tile(pages_, position);
-    const std::int64_t next = position + kSpanTokens;
-    span.next_k[at] = next < range_.end ? keys_.tile(pages_, next)[0] : nullptr;
+    span.k[at] = walk.tile(keys_);
+    span.v[at] = walk.tile(values_);
   }
+  look_ahead(start, span);
   return true;
+}
+
+// Kernels ask for codes a line at a time, values while keys of the same span are scored, the next
+// span's keys while values are added. Here is what else would be waited for: scales and biases of
+// the next span, and the translation of addresses further on.
+void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
+  const auto tiles_from = [&](std::int64_t position) {
+    const std::int64_t left = (range_.end - position + kTileTokens - 1) / kTileTokens;
+    return std::clamp<std::int64_t>(left, 0, kSpanTiles);
+  };
+  span.next_k.fill(nullptr);
+  const std::int64_t next = start + kSpanTokens;
+  if (next < range_.begin) return;  // only where a block begins within its first span
+  const std::int64_t next_tiles = tiles_from(next);
+  if (next_tiles == 0) return;
+  TileWalk walk(pages_, page_tokens_, next);
+  for (std::int64_t tile = 0; tile < next_tiles; ++tile, walk.advance()) {
+    const ConstPlanePointers keys = walk.tile(keys_);
+    const ConstPlanePointers values = walk.tile(values_);
+    span.next_k[static_cast<std::size_t>(tile)] = keys[0];
+    for (int plane = 1; plane < keys_.planes(); ++plane) ask_for(keys[static_cast<std::size_t>(plane)]);
+    for (int plane = 1; plane < values_.planes(); ++plane) ask_for(values[static_cast<std::size_t>(plane)]);
+  }
+  const std::int64_t far = start + kFarSpans * kSpanTokens;
+  const std::int64_t far_tiles = tiles_from(far);
+  if (far_tiles == 0) return;
+  TileWalk ahead(pages_, page_tokens_, far);
+  for (std::int64_t tile = 0; tile < far_tiles; ++tile, ahead.advance()) {
+    ask_for(ahead.tile(keys_)[0]);
+    ask_for(ahead.tile(values_)[0]);
+  }
 }
 
 ConstPlanePointers SpanReader::stage_tile(std::int64_t start, std::int64_t tile,

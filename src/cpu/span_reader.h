@@ -22,6 +22,7 @@ class SpanReader {
       : keys_(head_keys(layer, kv_head)),
         values_(head_values(layer, kv_head)),
         pages_(pages),
+        page_tokens_(layer.page_tokens),
         range_(range) {}
 
   // Finds the tiles of the span at position `start`. False: nothing of it is readable. Key pointers
@@ -37,9 +38,12 @@ class SpanReader {
   void stage(std::int64_t start, SpanTiles& span, std::byte* room) const;
 
  private:
+  void look_ahead(std::int64_t start, SpanTiles& span) const;
+
   HeadSide keys_;
   HeadSide values_;
   const PageId* pages_;
+  std::int64_t page_tokens_;
   TokenRange range_;
 };
 
