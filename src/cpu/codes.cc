@@ -63,8 +63,6 @@ HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanB
 
 namespace pairs {
 #define PAGEKV_VNNI 0
-#include "cpu/quads-inl.h"
-// quads-inl.h must come first.
 #include "cpu/codes-inl.h"
 #undef PAGEKV_VNNI
 }  // namespace pairs
@@ -90,8 +88,6 @@ HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR ",avx512vnni")
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 namespace vnni {
 #define PAGEKV_VNNI 1
-#include "cpu/quads-inl.h"
-// quads-inl.h must come first.
 #include "cpu/codes-inl.h"
 #undef PAGEKV_VNNI
 }  // namespace vnni

@@ -66,18 +66,6 @@ void cap_logits(float* logits, std::int64_t first, std::int64_t last, const Logi
   }
 }
 
-// Of lanes, by halves: the same tree for every width.
-template <class D, typename Reduce>
-HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (kLanesOf<D> > 1) {
-    const hn::Half<D> half;
-    return reduce_lanes(half, reduce(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), reduce);
-  }
-#endif
-  return hn::GetLane(v);
-}
-
 // Of the vectors of one tile; they are spoiled.
 template <typename Reduce>
 HWY_INLINE float reduce_tile(FloatVec* partial, Reduce reduce) {

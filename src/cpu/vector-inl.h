@@ -31,6 +31,18 @@ inline constexpr std::int64_t kLanes = kLanesOf<FloatTag>;
 using TailTag = hn::CappedTag<float, 8>;
 inline constexpr std::int64_t kTailLanes = kLanesOf<TailTag>;
 
+// Of lanes, by halves: the same tree for every width.
+template <class D, typename Reduce>
+HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kLanesOf<D> > 1) {
+    const hn::Half<D> half;
+    return reduce_lanes(half, reduce(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), reduce);
+  }
+#endif
+  return hn::GetLane(v);
+}
+
 // Lanes(d) elements of type `kType` at `data[index]`, as f32. Exact.
 template <DType kType, class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* data, std::int64_t index) {

@@ -17,6 +17,7 @@ ALLOWED = {
     "tools": {"include", "engine", "bench", "tools"},
     "examples": {"include", "examples"},
     "bench": {"include", "engine", "bench"},
+    "bench/kernels": {"include", "src/core", "src/codec", "src/cpu", "bench"},
 }
 INCLUDE_ROOTS = ("include", "src", "")  # what quoted includes are relative to, after their own folder
 VECTOR_CODE = {"src/cpu", "engine"}     # may use Highway
@@ -26,7 +27,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 def folder_of(path):
     parts = path.parts
-    return "/".join(parts[:2]) if parts[0] == "src" else parts[0]
+    if parts[0] == "src" or parts[:2] == ("bench", "kernels"):
+        return "/".join(parts[:2])
+    return parts[0]
 
 
 def resolve(path, name):
