@@ -34,7 +34,7 @@ struct AttendScratch {
   float* panels;    // widened values of a span, or its codes in quads
   float* code_queries;  // CodeQueries of all queries
   float* code_scales;   // [group][kSpanTokens] scales of a span's values, then biases
-  float* code_weights;  // CodeWeights of a kernel block
+  float* code_weights;  // CodeWeights of a kernel block, or [group][query][token] p * scale
   SoftmaxState* span_state;  // [query], as are the next two
   SoftmaxState* chunk_state;
   SoftmaxState* row_state;
@@ -99,7 +99,9 @@ struct AttendScratch {
                                CodeQueries::floats(shape.key_dim));
     const std::int64_t value_groups = shape.value_dim / kLeastCodeGroup;
     code_scales = cursor.take(2 * value_groups * kSpanTokens);
-    code_weights = cursor.take(CodeWeights::floats(value_groups));
+    code_weights =
+        cursor.take(std::max(CodeWeights::floats(value_groups),
+                             kernels.wide_values * value_groups * kSpanTokens));
     span_state = cursor.take_states(queries);
     chunk_state = cursor.take_states(queries);
     row_state = cursor.take_states(queries);

@@ -4,14 +4,17 @@
 
 namespace pagekv::inline v0::internal {
 
-namespace {
-
-bool takes_codes(const AttendCall& call, std::size_t codec) {
-  return call.integers && codec >= kFirstAffine && codec < kFirstCodebook &&
-         call.kernels.codes.add != nullptr && call.value_side.group % kLeastCodeGroup == 0;
+BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t codec) {
+  const AttendCall& call = queries.call;
+  if (call.integers && codec >= kFirstCodebook && call.kernels.tables.weigh != nullptr) {
+    return Way::tables;
+  }
+  if (call.integers && codec >= kFirstAffine && codec < kFirstCodebook &&
+      call.kernels.codes.add != nullptr && call.value_side.group % kLeastCodeGroup == 0) {
+    return Way::codes;
+  }
+  return queries.count >= kWideQueries ? Way::wide : Way::narrow;
 }
-
-}  // namespace
 
 BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
     : queries_(queries),
@@ -20,9 +23,7 @@ BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
       scratch_(scratch),
       dim_(queries.call.shape.value_dim),
       codec_(codec_index(queries.call.layer.format.v)),
-      way_(takes_codes(queries.call, codec_)   ? Way::codes
-           : queries.count >= kWideQueries ? Way::wide
-                                           : Way::narrow),
+      way_(way_of(queries, codec_)),
       width_(way_ == Way::codes ? CodeRows::padded(dim_) : dim_) {
   if (way_ != Way::codes) return;
   kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, position_.data());
@@ -39,6 +40,7 @@ const float* BlockValues::in_order(const float* out) {
 void BlockValues::add(std::int64_t start, SpanTiles& span) {
   switch (way_) {
     case Way::codes: return add_codes(start, span);
+    case Way::tables: return add_tables(start, span);
     case Way::narrow: return add_narrow(span);
     case Way::wide: return add_wide(start, span);
   }
@@ -62,23 +64,65 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
     kernels_.codes.weigh(rows, side, scratch_.logits + j * kSpanTokens, count, weights);
     kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
   }
-  for_each_token(large, [&](std::int64_t token) { add_large(token, span); });
+  add_large(large, span);
 }
 
-// A token whose elements may exceed f32: they are widened, which saturates.
-void BlockValues::add_large(std::int64_t token, const SpanTiles& span) {
-  SpanTiles one = span;
-  one.begin = token;
-  one.end = token + 1;
-  kernels_.widen_values[codec_](one, call_.value_side, dim_, scratch_.panels);
-  const float* elements = scratch_.panels + token * dim_;
-  for (std::int64_t j = 0; j < queries_.count; ++j) {
-    const float p = scratch_.logits[j * kSpanTokens + token];
-    if (p == 0.0f) continue;
-    for (std::int64_t dim = 0; dim < dim_; ++dim) {
-      scratch_.span_out[j * width_ + position_[static_cast<std::size_t>(dim)]] += p * elements[dim];
+void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
+  const SideShape& side = call_.value_side;
+  SpanBits large{};
+  kernels_.tables.load_scales(span, side, scratch_.code_scales, large);
+  if (queries_.count >= kWideQueries) {
+    add_table_panels(start, span);
+  } else {
+    for (std::int64_t j = 0; j < queries_.count; j += kTableQueries) {
+      const std::int64_t count = std::min(kTableQueries, queries_.count - j);
+      kernels_.tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens,
+                            count, scratch_.code_weights);
+      kernels_.tables.add[codec_ - kFirstCodebook](
+          span, side, j == 0 ? call_.key_side.row_bytes[0] : 0, scratch_.code_weights, count,
+          scratch_.span_out + j * dim_);
     }
   }
+  add_large(large, span);
+}
+
+void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
+  const SideShape& side = call_.value_side;
+  const std::int64_t panel = std::min(kernels_.panel_dims, side.group);
+  kernels_.tables.spread[codec_ - kFirstCodebook](span, side, panel, scratch_.panels);
+  for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_values) {
+    const TokenRange range = queries_.visible_in(start, j, kernels_.wide_values);
+    if (range.begin >= range.end) continue;
+    kernels_.tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens,
+                          kernels_.wide_values, scratch_.code_weights);
+    for (std::int64_t dim = 0; dim < dim_; dim += panel) {
+      const std::int64_t group = dim / side.group;
+      kernels_.add_values_wide(
+          scratch_.panels + dim * kSpanTokens, std::min(panel, dim_ - dim), range.begin, range.end,
+          scratch_.code_weights + group * kernels_.wide_values * kSpanTokens, dim_,
+          scratch_.span_out + j * dim_ + dim);
+    }
+  }
+}
+
+// Tokens whose elements may exceed f32: they are widened, which saturates.
+void BlockValues::add_large(const SpanBits& tokens, const SpanTiles& span) {
+  for_each_token(tokens, [&](std::int64_t token) {
+    SpanTiles one = span;
+    one.begin = token;
+    one.end = token + 1;
+    kernels_.widen_values[codec_](one, call_.value_side, dim_, scratch_.panels);
+    const float* elements = scratch_.panels + token * dim_;
+    for (std::int64_t j = 0; j < queries_.count; ++j) {
+      const float p = scratch_.logits[j * kSpanTokens + token];
+      if (p == 0.0f) continue;
+      for (std::int64_t dim = 0; dim < dim_; ++dim) {
+        const std::int64_t at =
+            way_ == Way::codes ? position_[static_cast<std::size_t>(dim)] : dim;
+        scratch_.span_out[j * width_ + at] += p * elements[dim];
+      }
+    }
+  });
 }
 
 void BlockValues::add_narrow(SpanTiles& span) {

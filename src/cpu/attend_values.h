@@ -21,10 +21,13 @@ class BlockValues {
   const float* in_order(const float* out);
 
  private:
-  enum class Way : std::uint8_t { codes, narrow, wide };
+  enum class Way : std::uint8_t { codes, tables, narrow, wide };
+  static Way way_of(const BlockQueries& queries, std::size_t codec);
 
   void add_codes(std::int64_t start, const SpanTiles& span);
-  void add_large(std::int64_t token, const SpanTiles& span);
+  void add_tables(std::int64_t start, const SpanTiles& span);
+  void add_table_panels(std::int64_t start, const SpanTiles& span);
+  void add_large(const SpanBits& tokens, const SpanTiles& span);
   void add_narrow(SpanTiles& span);
   void add_wide(std::int64_t start, const SpanTiles& span);
 

@@ -98,53 +98,6 @@ HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& s
   }
 }
 
-// Scales or biases of tokens [begin, end) of a tile, from [token][group] to [group][token].
-HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_t groups,
-                                 std::int64_t begin, std::int64_t end, float* to) {
-  const FloatTag d;
-  if (begin == 0 && end == kTileTokens) {
-    alignas(64) float widened[kTileTokens * kMaxHeadDim / 16];
-    for (std::int64_t i = 0; i < kTileTokens * groups; i += kLanes) {
-      hn::StoreU(load_as_f32(d, type, plane, i), d, (groups == 1 ? to : widened) + i);
-    }
-    for (std::int64_t group = 0; group < groups && groups > 1; ++group) {
-      for (std::int64_t token = 0; token < kTileTokens; ++token) {
-        to[group * kSpanTokens + token] = widened[token * groups + group];
-      }
-    }
-    return;
-  }
-  for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t token = 0; token < kTileTokens; ++token) {
-      to[group * kSpanTokens + token] = token < begin || token >= end
-                                            ? 0.0f
-                                            : load_one_f32(type, plane, token * groups + group);
-    }
-  }
-}
-
-// Tokens whose scales are beyond kLarge get none, and are marked.
-HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, CodeRows& rows,
-                               SpanBits& large) {
-  const FloatTag d;
-  SpanBits found{};
-  for (std::int64_t group = 0; group < groups; ++group) {
-    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
-      const std::int64_t token = tile * kTileTokens + lane;
-      mark_large(d, hn::LoadU(d, rows.scales + group * kSpanTokens + token), token, found);
-    }
-  }
-  if (HWY_LIKELY(found == SpanBits{})) return;
-  for (std::int64_t token = tile * kTileTokens; token < (tile + 1) * kTileTokens; ++token) {
-    const std::uint64_t bit = std::uint64_t{1} << token % 64;
-    if ((found[static_cast<std::size_t>(token / 64)] & bit) == 0) continue;
-    large[static_cast<std::size_t>(token / 64)] |= bit;
-    for (std::int64_t group = 0; group < groups; ++group) {
-      rows.scales[group * kSpanTokens + token] = rows.biases[group * kSpanTokens + token] = 0.0f;
-    }
-  }
-}
-
 template <int kBits>
 void prepare_code_rows(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
                        CodeRows& rows, SpanBits& large) {
@@ -162,7 +115,7 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, std::int64
     const std::int64_t end = std::min(span.end - start, kTileTokens);
     transpose_scales(shape.scales, planes[1], shape.groups, begin, end, rows.scales + start);
     transpose_scales(shape.scales, planes[2], shape.groups, begin, end, rows.biases + start);
-    take_out_large(shape.groups, tile, rows, large);
+    take_out_large(shape.groups, tile, rows.scales, rows.biases, large);
     Ahead ahead(span.next_k[static_cast<std::size_t>(tile)], key_row_bytes * kTileTokens,
                 kTileTokens / kQuad);
     for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {

@@ -14,6 +14,7 @@
 #include "hwy/foreach_target.h"
 // foreach_target.h must come first.
 #include "cpu/elements-inl.h"
+#include "cpu/span_scales-inl.h"
 #include "cpu/vector-inl.h"
 #include "hwy/highway.h"
 
@@ -26,40 +27,6 @@ using IntVec = hn::Vec<IntTag>;
 using ByteTag = hn::Repartition<std::uint8_t, FloatTag>;
 using ByteVec = hn::Vec<ByteTag>;
 inline constexpr std::int64_t kBytes = 4 * kLanes;
-
-// Bytes that will be read soon, asked for a few lines at a time: a burst would fill the buffers
-// that wait for memory, and stall.
-class Ahead {
- public:
-  Ahead() = default;
-  // In so many steps; null asks for nothing.
-  HWY_INLINE Ahead(const std::byte* begin, std::int64_t bytes, std::int64_t steps)
-      : at_(begin),
-        end_(begin == nullptr ? nullptr : begin + bytes),
-        step_((bytes / kLine + steps) / steps * kLine) {}
-  HWY_INLINE void ask() {
-    for (const std::byte* stop = std::min(at_ + step_, end_); at_ < stop; at_ += kLine) {
-      __builtin_prefetch(at_, 0, 2);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLine = 64;
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;
-  std::int64_t step_ = 0;
-};
-
-// Marks tokens from `token` on whose scale is beyond kLarge.
-HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanBits& large) {
-  const auto beyond = hn::Gt(hn::Abs(scale), hn::Set(d, kLarge));
-  if (HWY_LIKELY(hn::AllFalse(d, beyond))) return;
-  alignas(64) float ones[kLanes];
-  hn::Store(hn::IfThenElseZero(beyond, hn::Set(d, 1.0f)), d, ones);
-  for (std::int64_t i = 0; i < kLanes; ++i, ++token) {
-    if (ones[i] != 0.0f) large[static_cast<std::size_t>(token / 64)] |= std::uint64_t{1} << token % 64;
-  }
-}
 
 namespace pairs {
 #define PAGEKV_VNNI 0

@@ -28,6 +28,7 @@ void bind_kernels(BindKernels* const (&exported)[kEntries], KernelTable& table) 
 // one does and `table` is of its target.
 void bind_codes(KernelTable& table);
 bool bind_codes_vnni(KernelTable& table);
+void bind_tables(KernelTable& table);
 void bind_convert(KernelTable& table);
 void bind_decode(KernelTable& table);
 void bind_encode_affine(KernelTable& table);

@@ -150,6 +150,25 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_codes(D /* d */, const std::byt
   if constexpr (kBits == 8) {
     const hn::Rebind<std::uint8_t, D> d8;
     return hn::PromoteTo(du, hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(row + at)));
+  } else if constexpr (kBits == 1 || kBits == 2 || kBits == 4) {
+    // One stream for all lanes, or one for each half of them.
+    const std::byte* from = row + at / 8 * kBits;
+    constexpr int kBytes = static_cast<int>(kLanesOf<D>) * kBits / 8;
+    constexpr std::uint32_t kStep = kBits;
+    alignas(64) static constexpr std::uint32_t kShifts[16] = {
+        0, kStep, 2 * kStep, 3 * kStep, 4 * kStep, 5 * kStep, 6 * kStep, 7 * kStep,
+        kBytes > 4 ? 0 : 8 * kStep, kBytes > 4 ? kStep : 9 * kStep,
+        kBytes > 4 ? 2 * kStep : 10 * kStep, kBytes > 4 ? 3 * kStep : 11 * kStep,
+        kBytes > 4 ? 4 * kStep : 12 * kStep, kBytes > 4 ? 5 * kStep : 13 * kStep,
+        kBytes > 4 ? 6 * kStep : 14 * kStep, kBytes > 4 ? 7 * kStep : 15 * kStep};
+    using Stream = std::conditional_t<
+        kBytes >= 4, std::uint32_t, std::conditional_t<kBytes == 2, std::uint16_t, std::uint8_t>>;
+    auto stream = hn::Set(du, static_cast<std::uint32_t>(load_word<Stream>(from)));
+    if constexpr (kBytes > 4) {
+      const auto rest = hn::Set(du, static_cast<std::uint32_t>(load_word<Stream>(from + 4)));
+      stream = hn::IfThenElse(hn::FirstN(du, 8), stream, rest);
+    }
+    return hn::And(hn::Shr(stream, hn::Load(du, kShifts)), hn::Set(du, (1u << kBits) - 1));
   } else {
     // A 64-bit lane takes two codes out of the stream they are in.
     const hn::Repartition<std::uint64_t, D> dq;

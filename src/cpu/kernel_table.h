@@ -96,6 +96,30 @@ struct CodeKernels {
   Add* add = nullptr;
 };
 
+// Attention over codebook values with scales factored out. All null on targets with vectors of less
+// than 8 floats. Arrays by width, in the order of kCodebookWidths.
+struct TableKernels {
+  // scales[group][token] of the span's tokens. Those beyond kLarge become 0, and their tokens are
+  // marked.
+  using LoadScales = void(const SpanTiles& span, const SideShape& shape, float* scales,
+                          SpanBits& large);
+  LoadScales* load_scales = nullptr;
+  // weights[group][query][token] = p[query][token] * scales[group][token]
+  using Weigh = void(const SpanTiles& span, const SideShape& shape, const float* scales,
+                     const float* p, std::int64_t queries, float* weights);
+  Weigh* weigh = nullptr;
+  // out[query][dim] of 1 to kTableQueries queries. The next span's key codes are asked for
+  // meanwhile, of which a token has `key_row_bytes`.
+  using Add = void(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
+                   const float* weights, std::int64_t queries, float* out);
+  std::array<Add*, kCodebookWidths.size()> add{};
+  // The span's centroids in panels, as widen_values has elements.
+  using Spread = void(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
+                      float* panels);
+  std::array<Spread*, kCodebookWidths.size()> spread{};
+};
+inline constexpr std::int64_t kTableQueries = 4;
+
 struct LogitMap {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
@@ -178,9 +202,10 @@ struct KernelTable {
   std::int64_t wide_values = 0;  // divides wide_queries
   std::int64_t panel_dims = 0;
 
-  // ---- Any number of queries, affine codes in integers.
+  // ---- Arithmetic `fast`: affine codes in integers, codebooks with factored scales.
 
   CodeKernels codes;
+  TableKernels tables;
 
   // ---- The softmax of a row.
 

@@ -26,6 +26,7 @@ std::vector<KernelTable> make_kernel_tables() {
     bind_values(table);
     bind_softmax(table);
     bind_widen(table);
+    bind_tables(table);
     bind_codes(table);
     KernelTable with_vnni = table;
     with_vnni.name = "AVX3_VNNI";

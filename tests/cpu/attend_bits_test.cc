@@ -68,7 +68,8 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::string& format : formats()) all.push_back({format});
   for (const char* format : {"kv4", "k8v3", "kv2", "k=affine:3:32,v=affine:5:16:rot",
-                             "k=affine:6:32:f16:rot,v=affine:8:16", "affine:4:16", "affine:2:8"}) {
+                             "k=affine:6:32:f16:rot,v=affine:8:16", "affine:4:16", "affine:2:8",
+                             "k=affine:8:32,v=codebook:4:rot", "codebook:2:32", "codebook:5:head"}) {
     all.push_back({format, Arithmetic::fast});
     if (kSanitized && all.size() > 5) break;
   }
@@ -172,7 +173,7 @@ TEST_P(OnTarget, CuttingKeepsBitsInEveryFormat) {
 TEST_P(OnTarget, FastKeepsBitsAtEveryHeadDim) {
   constexpr std::uint64_t kSeed = 15;
   for (const int dim : {32, 80, 96, 128, 192, 256}) {
-    for (const char* format : {"kv8", "kv4", "kv2", "kv3", "affine:4:16", "kv8:f32"}) {
+    for (const char* format : {"kv8", "kv4", "kv2", "kv3", "affine:4:16", "kv8:f32", "k8v4", "k4v1", "k8v8"}) {
       if (kSanitized && dim % 64 == 0) continue;
       SCOPED_TRACE(::testing::Message() << dim << ' ' << format);
       const CacheShape shape{

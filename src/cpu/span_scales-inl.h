@@ -1,0 +1,111 @@
+// Scales of the tokens of a span, where they are factored out of sums; and prefetching.
+//
+// A scale beyond kLarge could overflow in products that the stored elements, which saturate, do
+// not. Tokens that have one are marked, left out, and added by their elements.
+
+// Per-target include guard, as Highway's own headers have it.
+#if defined(PAGEKV_CPU_SPAN_SCALES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEKV_CPU_SPAN_SCALES_INL_H_
+#undef PAGEKV_CPU_SPAN_SCALES_INL_H_
+#else
+#define PAGEKV_CPU_SPAN_SCALES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/code_weights.h"
+#include "cpu/elements-inl.h"
+#include "cpu/vector-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagekv::inline v0::internal::HWY_NAMESPACE {
+
+// Bytes that will be read soon, asked for a few lines at a time: a burst would fill the buffers
+// that wait for memory, and stall.
+class Ahead {
+ public:
+  Ahead() = default;
+  // In so many steps; null asks for nothing.
+  HWY_INLINE Ahead(const std::byte* begin, std::int64_t bytes, std::int64_t steps)
+      : at_(begin),
+        end_(begin == nullptr ? nullptr : begin + bytes),
+        step_((bytes / kLine + steps) / steps * kLine) {}
+  HWY_INLINE void ask() {
+    for (const std::byte* stop = std::min(at_ + step_, end_); at_ < stop; at_ += kLine) {
+      __builtin_prefetch(at_, 0, 2);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+  std::int64_t step_ = 0;
+};
+
+// Marks tokens from `token` on whose scale is beyond kLarge.
+HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanBits& large) {
+  const auto beyond = hn::Gt(hn::Abs(scale), hn::Set(d, kLarge));
+  if (HWY_LIKELY(hn::AllFalse(d, beyond))) return;
+  alignas(64) float ones[kLanes];
+  hn::Store(hn::IfThenElseZero(beyond, hn::Set(d, 1.0f)), d, ones);
+  for (std::int64_t i = 0; i < kLanes; ++i, ++token) {
+    if (ones[i] != 0.0f) large[static_cast<std::size_t>(token / 64)] |= std::uint64_t{1} << token % 64;
+  }
+}
+
+// Scales or biases of tokens [begin, end) of a tile, from [token][group] to [group][token].
+HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_t groups,
+                                 std::int64_t begin, std::int64_t end, float* to) {
+  const FloatTag d;
+  if (begin == 0 && end == kTileTokens) {
+    alignas(64) float widened[kTileTokens * kMaxHeadDim / 16];
+    for (std::int64_t i = 0; i < kTileTokens * groups; i += kLanes) {
+      hn::StoreU(load_as_f32(d, type, plane, i), d, (groups == 1 ? to : widened) + i);
+    }
+    for (std::int64_t group = 0; group < groups && groups > 1; ++group) {
+      for (std::int64_t token = 0; token < kTileTokens; ++token) {
+        to[group * kSpanTokens + token] = widened[token * groups + group];
+      }
+    }
+    return;
+  }
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t token = 0; token < kTileTokens; ++token) {
+      to[group * kSpanTokens + token] = token < begin || token >= end
+                                            ? 0.0f
+                                            : load_one_f32(type, plane, token * groups + group);
+    }
+  }
+}
+
+// Tokens of a tile whose scales are beyond kLarge get none, and are marked; `biases` may be null.
+HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, float* scales,
+                               float* biases, SpanBits& large) {
+  const FloatTag d;
+  SpanBits found{};
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+      const std::int64_t token = tile * kTileTokens + lane;
+      mark_large(d, hn::LoadU(d, scales + group * kSpanTokens + token), token, found);
+    }
+  }
+  if (HWY_LIKELY(found == SpanBits{})) return;
+  for (std::int64_t token = tile * kTileTokens; token < (tile + 1) * kTileTokens; ++token) {
+    const std::uint64_t bit = std::uint64_t{1} << token % 64;
+    if ((found[static_cast<std::size_t>(token / 64)] & bit) == 0) continue;
+    large[static_cast<std::size_t>(token / 64)] |= bit;
+    for (std::int64_t group = 0; group < groups; ++group) {
+      scales[group * kSpanTokens + token] = 0.0f;
+      if (biases != nullptr) biases[group * kSpanTokens + token] = 0.0f;
+    }
+  }
+}
+
+}  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
