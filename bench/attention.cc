@@ -178,6 +178,10 @@ double Attention::bits() const {
   return format.bits_per_element(shape_.dim, shape_.dim);
 }
 
+std::int64_t Attention::piece_bytes() const {
+  return store_.layout().layer(0).k[0].row_bytes * shape_.page_tokens;
+}
+
 double Attention::bytes() const {
   return static_cast<double>(store_.layout().bytes_per_token() / layers() * shape_.context *
                              shape_.batch);

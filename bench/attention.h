@@ -46,6 +46,7 @@ class Attention {
   const AttentionCase& shape() const { return shape_; }
   std::string device_name() const { return store_.device().name(); }
   double bits() const;         // per element
+  std::int64_t piece_bytes() const;  // codes of one head's keys in one page: contiguous
   double bytes() const;        // stored keys and values of one layer, all sequences
   double head_tokens() const;  // KV heads x tokens of one layer, all sequences
 

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <new>
+#include <numeric>
+#include <random>
 #include <thread>
 
 namespace pagekv::bench {
@@ -46,21 +48,48 @@ ReadProbe::ReadProbe(std::int64_t bytes) : count_(bytes / 8) {
 
 double ReadProbe::bytes_per_second(Executor& executor) {
   constexpr std::int64_t kPieceWords = 1 << 17;  // 1 MiB
-  const std::int64_t words = count_;
+  auto& order = orders_[0];
+  for (auto piece = static_cast<std::int64_t>(order.size()); piece < count_ / kPieceWords; ++piece) {
+    order.push_back(piece);
+  }
+  return read(executor, kPieceWords, order);
+}
+
+double ReadProbe::scattered_bytes_per_second(Executor& executor, std::int64_t piece_bytes) {
+  const std::int64_t kib = std::clamp<std::int64_t>(piece_bytes >> 10, 1, 1024);
+  const std::int64_t piece_words = kib << 7;
+  auto& order = orders_[piece_words];
+  if (order.empty()) {
+    order.resize(static_cast<std::size_t>(count_ / piece_words));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(4));
+  }
+  return read(executor, piece_words, order);
+}
+
+double ReadProbe::read(Executor& executor, std::int64_t piece_words,
+                       const std::vector<std::int64_t>& order) {
+  // Small pieces are handed out together: handing them out must not be what is measured.
+  const std::int64_t together = std::max<std::int64_t>(1, (1 << 17) / piece_words);
+  const auto pieces = static_cast<std::int64_t>(order.size());
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(executor.threads()) * 8);
   const double elapsed = seconds([&] {
-    executor.parallel_for(words / kPieceWords, [&](int worker, std::int64_t piece) {
-      const std::uint64_t* at = words_.get() + piece * kPieceWords;
+    executor.parallel_for((pieces + together - 1) / together, [&](int worker, std::int64_t item) {
       std::uint64_t lanes[16] = {};  // independent chains; the compiler makes vectors of them
-      for (std::int64_t word = 0; word < kPieceWords; word += 16) {
-        for (int lane = 0; lane < 16; ++lane) lanes[lane] += at[word + lane];
+      const std::int64_t end = std::min((item + 1) * together, pieces);
+      for (std::int64_t piece = item * together; piece < end; ++piece) {
+        const std::uint64_t* at =
+            words_.get() + order[static_cast<std::size_t>(piece)] * piece_words;
+        for (std::int64_t word = 0; word < piece_words; word += 16) {
+          for (int lane = 0; lane < 16; ++lane) lanes[lane] += at[word + lane];
+        }
       }
       for (const std::uint64_t lane : lanes) sums[static_cast<std::size_t>(worker) * 8] += lane;
     });
   });
   volatile std::uint64_t sink = sums[0];  // the reads must not be optimised away
   static_cast<void>(sink);
-  return static_cast<double>(words / kPieceWords * kPieceWords * 8) / elapsed;
+  return static_cast<double>(pieces * piece_words * 8) / elapsed;
 }
 
 double cycles_per_second() {

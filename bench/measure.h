@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,13 +32,19 @@ class ReadProbe {
  public:
   explicit ReadProbe(std::int64_t bytes);
   double bytes_per_second(Executor& executor);  // of one pass
+  // The same in pieces of `piece_bytes` (rounded to whole KiB, at most 1 MiB) in random order, as
+  // attention meets pages: what a reader of such pages could reach.
+  double scattered_bytes_per_second(Executor& executor, std::int64_t piece_bytes);
 
  private:
   struct Free {
     void operator()(std::uint64_t* words) const;
   };
+  double read(Executor& executor, std::int64_t piece_words, const std::vector<std::int64_t>& order);
+
   std::unique_ptr<std::uint64_t, Free> words_;
   std::int64_t count_;
+  std::map<std::int64_t, std::vector<std::int64_t>> orders_;  // of pieces, by their words
 };
 
 // Cycles a second of the calling thread's core at this moment, from additions that wait for each

@@ -16,9 +16,9 @@ int bench(const BenchOptions& options) {
   if (asked.threads.empty()) {
     asked.threads = {static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
   }
-  print_note(pagekv::bench::machine_line());
   const auto rows = asked.attention ? bench_attention(asked) : bench_model(asked);
   if (!rows) return report_error(rows.error().message());
+  print_note(pagekv::bench::machine_line());
   print_bench(*rows, asked.output);
   return kExitOk;
 }

@@ -10,6 +10,11 @@
 
 namespace pagekv_tool {
 
+struct BenchHeads {
+  int query = 32;  // a multiple of
+  int kv = 8;
+};
+
 struct BenchOptions {
   bool attention = false;
   std::vector<std::string> formats = {"bf16"};  // as the user wrote them, with commas
@@ -18,7 +23,7 @@ struct BenchOptions {
   std::string output = "md";
 
   // --attn
-  std::string heads = "32/8";  // query heads / KV heads, with commas between pairs
+  std::vector<BenchHeads> heads = {{}};
   std::vector<int> dims = {128};
   std::vector<std::int64_t> contexts = {8192};
   std::vector<std::int64_t> pages = {pagekv::kDefaultPageTokens};
@@ -28,6 +33,7 @@ struct BenchOptions {
   std::string query_type = "f32";
   std::string target;  // empty: the best
   bool warm = false;
+  std::uint64_t set_bytes = std::uint64_t{512} << 20;  // larger than any cache
 
   // a model
   ModelOptions model;

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "bench/attention.h"
@@ -18,41 +16,9 @@ namespace {
 
 namespace bench = pagekv::bench;
 
-// Larger than any cache: what layers in turn hold, and what a probe reads.
-constexpr std::int64_t kColdBytes = std::int64_t{512} << 20;
 // So many queries take so long that it does not matter where their keys come from.
 constexpr std::int64_t kMostColdQueries = 16;
 constexpr double kLeastSeconds = 2e-3;  // of a warm sample
-
-struct Heads {
-  int query = 0;
-  int kv = 0;
-};
-
-pagekv::Result<std::vector<Heads>> parse_heads(const std::string& text) {
-  std::vector<Heads> list;
-  std::string_view rest = text;
-  for (bool more = true; more;) {
-    const std::size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    Heads heads;
-    const char* end = part.data() + part.size();
-    auto read = std::from_chars(part.data(), end, heads.query);
-    const bool slash = read.ec == std::errc() && read.ptr != end && *read.ptr == '/';
-    if (slash) read = std::from_chars(read.ptr + 1, end, heads.kv);
-    if (!slash || read.ec != std::errc() || read.ptr != end || heads.kv < 1 ||
-        heads.query > 1024 || heads.query < 1 || heads.query % heads.kv != 0) {
-      return pagekv::fail(pagekv::ErrorCode::invalid_argument,
-                          "--heads: '{s}' is not query heads / KV heads, the first a multiple of "
-                          "the second, such as 32/8",
-                          {}, std::string(part));
-    }
-    list.push_back(heads);
-    more = comma != std::string_view::npos;
-    if (more) rest.remove_prefix(comma + 1);
-  }
-  return list;
-}
 
 // A case and what was measured of it, by repetition.
 struct Subject {
@@ -61,12 +27,12 @@ struct Subject {
   int runs = 1;  // layers of a sample
   std::vector<double> ms = {};
   std::vector<double> probe = {};  // GB/s
+  std::vector<double> scattered = {};  // GB/s, of pieces as large as a head's keys of a page
   std::vector<double> share = {};
   std::vector<double> cycles = {};  // of one thread, for a token of a KV head
 };
 
-std::vector<bench::AttentionCase> cases_of(const BenchOptions& options,
-                                           const std::vector<Heads>& heads, std::int64_t context) {
+std::vector<bench::AttentionCase> cases_of(const BenchOptions& options, std::int64_t context) {
   std::vector<bench::AttentionCase> cases = {{.context = context}};
   // Each option multiplies the cases.
   const auto vary = [&](const auto& values, const auto& set) {
@@ -80,7 +46,7 @@ std::vector<bench::AttentionCase> cases_of(const BenchOptions& options,
     cases = std::move(more);
   };
   vary(options.threads, [](auto& to, int value) { to.threads = value; });
-  vary(heads, [](auto& to, const Heads& value) {
+  vary(options.heads, [](auto& to, const BenchHeads& value) {
     to.query_heads = value.query;
     to.kv_heads = value.kv;
   });
@@ -98,6 +64,10 @@ std::vector<bench::AttentionCase> cases_of(const BenchOptions& options,
   return cases;
 }
 
+std::int64_t set_bytes(const BenchOptions& options) {
+  return static_cast<std::int64_t>(options.set_bytes);
+}
+
 bool is_cold(const BenchOptions& options, const bench::AttentionCase& shape) {
   return !options.warm && shape.queries <= kMostColdQueries;
 }
@@ -111,7 +81,7 @@ double pass(Subject& subject, int runs) {
 pagekv::Result<Subject> make_subject(const BenchOptions& options,
                                      const bench::AttentionCase& shape) {
   const bool cold = is_cold(options, shape);
-  auto attention = bench::Attention::make(shape, cold ? kColdBytes : 0, options.target);
+  auto attention = bench::Attention::make(shape, cold ? set_bytes(options) : 0, options.target);
   if (!attention) return tl::unexpected<pagekv::Error>(attention.error());
   const auto distance = attention->distance();
   if (!distance) return tl::unexpected<pagekv::Error>(distance.error());
@@ -132,10 +102,13 @@ pagekv::Result<Subject> make_subject(const BenchOptions& options,
 void measure(Subject& subject, bench::ReadProbe& probe) {
   const bench::AttentionCase& shape = subject.attention.shape();
   const double read = probe.bytes_per_second(subject.attention.executor());
+  const double scattered = probe.scattered_bytes_per_second(subject.attention.executor(),
+                                                            subject.attention.piece_bytes());
   const double hertz = bench::cycles_per_second();
   const double seconds = pass(subject, subject.runs) / subject.runs;
   subject.ms.push_back(1e3 * seconds);
   subject.probe.push_back(read / 1e9);
+  subject.scattered.push_back(scattered / 1e9);
   subject.share.push_back(subject.attention.bytes() / seconds / read);
   subject.cycles.push_back(seconds * hertz * shape.threads /
                            (subject.attention.head_tokens() * static_cast<double>(shape.queries)));
@@ -173,6 +146,7 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
                 {"ms_max", bench::quantile(subject.ms, 1)},
                 {"gbps", gbps},
                 {"probe_gbps", median(subject.probe)},
+                {"scattered_gbps", median(subject.scattered)},
                 {"share", median(subject.share)},
                 {"share_min", bench::quantile(subject.share, 0)},
                 {"share_max", bench::quantile(subject.share, 1)},
@@ -191,6 +165,7 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
                {cold ? "ms, cold" : "ms, warm", median_and_deviation(subject.ms)},
                {"GB/s", fmt::format("{:.1f}", gbps)},
                {"probe", fmt::format("{:.1f}", median(subject.probe))},
+               {"scattered", fmt::format("{:.1f}", median(subject.scattered))},
                {"share", fmt::format("{:.1f} %", 100 * median(subject.share))},
                {"cycles", fmt::format("{:.1f}", median(subject.cycles))},
                {"error", fmt::format("{:.1e}", subject.distance)}};
@@ -200,15 +175,13 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
 }  // namespace
 
 pagekv::Result<std::vector<BenchRow>> bench_attention(const BenchOptions& options) {
-  const auto heads = parse_heads(options.heads);
-  if (!heads) return tl::unexpected<pagekv::Error>(heads.error());
-  bench::ReadProbe probe(kColdBytes);
+  bench::ReadProbe probe(set_bytes(options));
   std::vector<BenchRow> rows;
   Progress progress("measuring");
   std::int64_t done = 0;
   for (const std::int64_t context : options.contexts) {
     std::vector<Subject> subjects;
-    const std::vector<bench::AttentionCase> cases = cases_of(options, *heads, context);
+    const std::vector<bench::AttentionCase> cases = cases_of(options, context);
     for (const bench::AttentionCase& shape : cases) {
       auto subject = make_subject(options, shape);
       if (!subject) return tl::unexpected<pagekv::Error>(subject.error());

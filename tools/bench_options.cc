@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 24;
 constexpr std::size_t kMostNumbers = 256;
+constexpr int kMostHeads = 1024;
+constexpr std::uint64_t kMostSet = std::uint64_t{1} << 40;
 
 [[noreturn]] void refuse(std::string_view text) {
   throw CLI::ValidationError("'" + std::string(text) +
@@ -68,13 +70,39 @@ CLI::Option* add_numbers(CLI::App& app, const char* name, std::vector<Number>& t
       ->type_name("N,...");
 }
 
+BenchHeads parse_pair(std::string_view text) {
+  const char* end = text.data() + text.size();
+  BenchHeads heads;
+  auto read = std::from_chars(text.data(), end, heads.query);
+  const bool slash = read.ec == std::errc() && read.ptr != end && *read.ptr == '/';
+  if (slash) read = std::from_chars(read.ptr + 1, end, heads.kv);
+  if (!slash || read.ec != std::errc() || read.ptr != end || heads.kv < 1 ||
+      heads.query > kMostHeads || heads.query < 1 || heads.query % heads.kv != 0) {
+    throw CLI::ValidationError("'" + std::string(text) +
+                               "' is not query heads / KV heads, the first a multiple of the "
+                               "second, such as 32/8");
+  }
+  return heads;
+}
+
+std::vector<BenchHeads> parse_heads(std::string_view text) {
+  std::vector<BenchHeads> list;
+  for (;;) {
+    const std::size_t comma = text.find(',');
+    list.push_back(parse_pair(text.substr(0, comma)));
+    if (comma == std::string_view::npos) return list;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 void add_attention_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--attn", options.attention, "Attention alone, over a cache of random numbers")
       ->group("Attention");
   const auto group = [](CLI::Option* option) { return option->group("Attention"); };
-  group(app.add_option("--heads", options.heads, "Query heads / KV heads: 32/8,24/8"))
-      ->type_name("Q/KV,...")
-      ->capture_default_str();
+  group(app.add_option_function<std::string>(
+            "--heads", [&options](const std::string& text) { options.heads = parse_heads(text); },
+            "Query heads / KV heads (default: 32/8)"))
+      ->type_name("Q/KV,...");
   group(add_numbers(app, "--dim", options.dims, "Head dims (default: 128)", 8,
                     pagekv::kMaxHeadDim));
   group(add_numbers(app, "--ctx", options.contexts, "Tokens of a sequence (default: 8k)", 1,
@@ -92,8 +120,12 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   group(app.add_option("--target", options.target, "Instruction set: one that `pagekv info` lists"));
   group(app.add_flag("--warm", options.warm,
-                     "One layer again and again, in cache where it fits; else layers in turn whose "
-                     "bytes no cache holds"));
+                     "One layer again and again, in cache where it fits; else layers in turn"));
+  group(app.add_option("--set", options.set_bytes,
+                       "Bytes of the layers in turn, and of the plain read: more than the caches "
+                       "hold (default: 512M)"))
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1} << 20, kMostSet));
 }
 
 void add_model_part(CLI::App& app, BenchOptions& options) {
@@ -156,7 +188,8 @@ CLI::App* add_bench(CLI::App& app, BenchOptions& options) {
       "1-81*3 multiplies. Every combination is a case, and the cases of one context take turns.\n"
       "With --attn every answer is compared with the control before anything is timed, and a plain "
       "read of memory by the same threads is timed beside each pass: share is what the stored "
-      "bytes over the time are of it. Without --attn a model is run: ppN computes a prompt of N "
+      "bytes over the time are of it; scattered is the same read in pieces as large as a head's "
+      "keys of a page, in random order. Without --attn a model is run: ppN computes a prompt of N "
       "tokens, tgN generates N, @ dD with D tokens in the cache before.");
   return bench;
 }

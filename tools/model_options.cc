@@ -74,7 +74,7 @@ void add_cache_options(CLI::App& app, ModelOptions& options) {
                  "Tokens per page, a multiple of 16 (default: " +
                      std::to_string(pagekv::kDefaultPageTokens) + ")")
       ->check(page_validator());
-  app.add_option("--arithmetic", options.arithmetic, "Of attention: exact, or fast with bf16 sums")
+  app.add_option("--arithmetic", options.arithmetic, "Of attention: exact, or fast, which rounds queries and probabilities")
       ->check(CLI::IsMember({"exact", "fast"}))
       ->capture_default_str();
 }

@@ -34,7 +34,9 @@ enum class Mask : std::uint8_t {
 
 enum class Arithmetic : std::uint8_t {
   exact = 0,  // f32 products and sums; relative L2 error <= 1e-5 against float64
-  fast = 1,   // probabilities rounded to bf16, normaliser summed from the rounded; <= 3e-3
+  // What stands beside stored elements, queries and probabilities, may be rounded, to 16 bits or
+  // bf16; stored elements are not. Relative L2 error <= 3e-3.
+  fast = 1,
 };
 
 enum class ReadArm : std::uint8_t {

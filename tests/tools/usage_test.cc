@@ -191,10 +191,34 @@ const std::vector<Case> kPpl = {
     {"page_17", {"ppl", "-f", "@long.txt", "--page", "17"}, 2, "multiple of 16"},
 };
 
+const std::vector<Case> kBench = {
+    {"no_number", {"bench", "--attn", "--ctx", "8k,x"}, 2, "'x' is no list of numbers"},
+    {"range_backwards", {"bench", "--attn", "--ctx", "8k-1k"}, 2, "8k-1k"},
+    {"range_that_stays", {"bench", "--attn", "--ctx", "1-8*1"}, 2, "1-8*1"},
+    {"threads_0", {"bench", "--attn", "-t", "0"}, 2, "0 is not in [1, 1024]"},
+    {"heads_that_do_not_divide", {"bench", "--attn", "--heads", "32/5"}, 2, "'32/5'"},
+    {"heads_without_kv", {"bench", "--attn", "--heads", "32"}, 2, "'32'"},
+    {"kv_unknown", {"bench", "--attn", "--kv", "q9"}, 2, "q9"},
+    {"group_beyond_the_head",
+     {"bench", "--attn", "--dim", "80", "--kv", "affine:4:64", "--set", "1M"},
+     1,
+     "affine groups of 64 elements in a head of 80"},
+    {"page_17", {"bench", "--attn", "--page", "17", "--set", "1M"}, 1, "17"},
+    {"target_unknown", {"bench", "--attn", "--target", "MMX", "--set", "1M"}, 1, "MMX"},
+    {"set_0", {"bench", "--attn", "--set", "0"}, 2, "--set"},
+    {"output_xml", {"bench", "--attn", "-o", "xml"}, 2, "--output"},
+    {"missing_model", {"bench", "-m", "@none.gguf"}, 1, "there is no model"},
+    {"context_beyond_model",
+     {"bench", "-m", "@good.gguf", "-p", "129", "-n", "0"},
+     1,
+     "the model has 128"},
+};
+
 const auto kName = [](const auto& variant) { return variant.param.name; };
 INSTANTIATE_TEST_SUITE_P(Models, Refused, ::testing::ValuesIn(kModels), kName);
 INSTANTIATE_TEST_SUITE_P(Prompts, Refused, ::testing::ValuesIn(kPrompts), kName);
 INSTANTIATE_TEST_SUITE_P(Options, Refused, ::testing::ValuesIn(kOptions), kName);
+INSTANTIATE_TEST_SUITE_P(Bench, Refused, ::testing::ValuesIn(kBench), kName);
 INSTANTIATE_TEST_SUITE_P(Ppl, Refused, ::testing::ValuesIn(kPpl), kName);
 
 // Damaged models end with a message or, where only weights were hit, with text: never with a
