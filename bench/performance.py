@@ -1,0 +1,201 @@
+"""performance.py --pagekv PROGRAM [--threads 2] [--repetitions 5] [-o FOLDER]
+
+Runs `pagekv bench --attn` over what docs/performance.md shows, writes the generated part of that page
+and its plots. Needs matplotlib (bench/quality/requirements.txt). With -o the figures are kept in
+FOLDER/performance.json; --report writes page and plots from there without measuring.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as pyplot  # noqa: E402  (after the choice of backend)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN = "<!-- from here on written by bench/performance.py -->"
+END = "<!-- up to here -->"
+FORMATS = ["bf16", "kv8", "k8v4", "k8v3", "kv4", "k4v4", "kv2"]
+COLORS = ["#222222", "#1f6fb2", "#2b9c7a", "#7ab648", "#c2521b", "#d98c1f", "#8a4fa3"]
+
+
+def sections(threads):
+    """(title, what it says, arguments of pagekv bench, columns)"""
+    both = f"1,{threads}" if threads > 1 else "1"
+    every = ",".join(FORMATS)
+    few = "bf16,kv8,kv4"
+    time = ["kv", "bits", "ctx", "threads", "ms", "probe", "scattered", "share", "cycles"]
+    return [
+        ("Decode, nothing in cache", "One query. The page's main table.",
+         ["--ctx", "1k,8k,32k,128k", "--kv", every, "-t", both], time),
+        ("Decode, one layer again and again", "What of it stays in cache depends on its size.",
+         ["--ctx", "256,1k,8k", "--kv", "bf16,kv8,kv4,k4v4,kv2", "-t", "1", "--warm"], time),
+        ("Many sequences", "One query each.",
+         ["--ctx", "2k", "--batch", "16", "--kv", few, "-t", str(threads)],
+         ["kv", "batch", *time[2:]]),
+        ("More sequences", "",
+         ["--ctx", "512", "--batch", "64", "--kv", few, "-t", str(threads)],
+         ["kv", "batch", *time[2:]]),
+        ("Sizes of pages", "At 32k, cold.",
+         ["--ctx", "32k", "--page", "16,64,256", "--kv", few, "-t", str(threads)],
+         ["kv", "page", *time[4:]]),
+        ("Head dims", "At 32k, cold, 32 query heads on 8 KV heads.",
+         ["--ctx", "32k", "--dim", "64,80,96,128,256", "--kv", few, "-t", str(threads)],
+         ["kv", "dim", *time[4:]]),
+        ("Queries that share a KV head", "At 32k, cold, dim 128, 8 KV heads.",
+         ["--ctx", "32k", "--heads", "8/8,24/8,32/8,64/8,128/8", "--kv", few, "-t", str(threads)],
+         ["kv", "heads", *time[4:]]),
+        ("Prefill: 512 queries on 8k", "",
+         ["--ctx", "8k", "--queries", "512", "--kv", "bf16,kv8,kv4,k8v4", "-t", str(threads),
+          "--arithmetic", "fast,exact"],
+         ["kv", "arithmetic", "ms", "threads"]),
+        *[(f"Instruction set {target}", "", ["--ctx", "8k", "--kv", few, "-t", "1", "--target", target],
+           time) for target in ("AVX3", "AVX2", "SSE4")],
+    ]
+
+
+def bench(arguments, more):
+    output = subprocess.run([arguments.pagekv, "bench", "--attn", "-r", str(arguments.repetitions),
+                             *more, "-o", "json"], stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(output)
+
+
+SHOWN = {
+    "bits": lambda row: f"{row['bits']:.4g}",
+    "ctx": lambda row: f"{row['ctx']:,}",
+    "ms": lambda row: f"{row['ms']:.3g} ({row['ms_min']:.3g}-{row['ms_max']:.3g})",
+    "probe": lambda row: f"{row['probe_gbps']:.1f}",
+    "scattered": lambda row: f"{row['scattered_gbps']:.1f}",
+    "share": lambda row: (f"{100 * row['share']:.0f} % "
+                          f"({100 * row['share_min']:.0f}-{100 * row['share_max']:.0f})"),
+    "cycles": lambda row: f"{row['cycles']:.0f}",
+}
+HEADS = {"probe": "read GB/s", "scattered": "scattered", "share": "share of the read",
+         "ms": "ms a layer"}
+
+
+def table(rows, columns):
+    lines = [[HEADS.get(column, column) for column in columns], ["---"] * len(columns)]
+    lines += [[SHOWN.get(column, lambda row, name=column: str(row[name]))(row)
+               for column in columns] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def ratios(rows, threads):
+    """Decode times beside bf16's of the same context and threads."""
+    times = {(row["kv"], row["ctx"], row["threads"]): row["ms"] for row in rows}
+    contexts = sorted({row["ctx"] for row in rows})
+    lines = [["kv", "bits", *(f"{context:,}" for context in contexts)]]
+    lines.append(["---"] * len(lines[0]))
+    for kv in FORMATS[1:]:
+        bits = next(row["bits"] for row in rows if row["kv"] == kv)
+        lines.append([kv, f"{bits:.4g}"] + [
+            f"{times[kv, context, threads] / times['bf16', context, threads]:.2f}"
+            for context in contexts])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def generated(found, machine, arguments):
+    decode = found[0]["rows"]
+    parts = [f"{machine}, device `{decode[0]['device']}`, {arguments.threads} threads at most, "
+             f"{arguments.repetitions} repetitions; medians, with the least and the largest.\n",
+             "![Decode time against context, with the line of the read's speed](performance.svg)\n",
+             f"### Beside bf16, {arguments.threads} threads\n",
+             "Decode time over that of bf16 pages, nothing in cache:\n",
+             ratios(decode, arguments.threads)]
+    for section in found:
+        text = f"{section['text']} " if section["text"] else ""
+        parts += [f"### {section['title']}\n",
+                  f"{text}`pagekv bench --attn {' '.join(section['arguments'])}`\n",
+                  table(section["rows"], section["columns"])]
+    return "\n".join(parts)
+
+
+def write_page(text):
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def draw(rows, threads):
+    rows = [row for row in rows if row["threads"] == threads]
+    with pyplot.rc_context({"svg.hashsalt": "pagekv", "svg.fonttype": "path", "font.size": 9}):
+        figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+        for kv, color in zip(FORMATS, COLORS):
+            own = sorted((row for row in rows if row["kv"] == kv), key=lambda row: row["ctx"])
+            contexts = [row["ctx"] for row in own]
+            times = [row["ms"] for row in own]
+            spread = [[row["ms"] - row["ms_min"] for row in own],
+                      [row["ms_max"] - row["ms"] for row in own]]
+            left.errorbar(contexts, times, yerr=spread, color=color, marker="o", markersize=4,
+                          capsize=2, linewidth=1.2, label=f"{kv}, {own[0]['bits']:.4g} bits")
+            right.plot(contexts, [100 * row["share"] for row in own], color=color, marker="o",
+                       markersize=4, linewidth=1.2)
+        exact = sorted((row for row in rows if row["kv"] == "bf16"), key=lambda row: row["ctx"])
+        for name, style in (("probe_gbps", "--"), ("scattered_gbps", ":")):
+            label = {"probe_gbps": "bf16 at the speed of the read",
+                     "scattered_gbps": "bf16 at that of the scattered read"}[name]
+            left.plot([row["ctx"] for row in exact],
+                      [row["gbps"] * row["ms"] / row[name] for row in exact], style,
+                      color="#999999", linewidth=1, label=label)
+        right.plot([row["ctx"] for row in exact],
+                   [100 * row["scattered_gbps"] / row["probe_gbps"] for row in exact], ":",
+                   color="#999999", linewidth=1)
+        left.set_yscale("log")
+        left.set_ylabel(f"ms a layer, {threads} threads")
+        right.set_ylabel("stored bytes over the time, per cent of the read")
+        right.set_ylim(0, 105)
+        left.legend(fontsize=8, frameon=False)
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks([row["ctx"] for row in exact],
+                            [f"{row['ctx'] // 1024}k" for row in exact])
+            axes.minorticks_off()
+            axes.set_xlabel("tokens in the cache")
+            axes.grid(color="#dddddd", linewidth=0.6)
+            axes.set_axisbelow(True)
+            for side in ("top", "right"):
+                axes.spines[side].set_visible(False)
+        figure.savefig(ROOT / "docs" / "performance.svg", format="svg",
+                       metadata={"Date": None, "Creator": None})
+        pyplot.close(figure)
+
+
+def machine():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(": ", 1)[1]
+    return "unknown processor"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pagekv")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("-o", "--output", type=pathlib.Path)
+    parser.add_argument("--report", action="store_true")
+    arguments = parser.parse_args()
+    kept = arguments.output / "performance.json" if arguments.output else None
+    if arguments.report:
+        data = json.loads(kept.read_text())
+    else:
+        data = {"machine": machine(), "sections": []}
+        for title, text, more, columns in sections(arguments.threads):
+            print(title, flush=True)
+            data["sections"].append({"title": title, "text": text, "arguments": more,
+                                     "columns": columns, "rows": bench(arguments, more)})
+        if kept:
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(data, indent=1) + "\n")
+    write_page(generated(data["sections"], data["machine"], arguments))
+    draw(data["sections"][0]["rows"], arguments.threads)
+
+
+if __name__ == "__main__":
+    main()
