@@ -59,7 +59,8 @@ Result<Attention> Attention::make(const AttentionCase& shape, std::int64_t set_b
   const Result<CacheLayout> one = make_layout(shape, *device, 1);
   if (!one) return tl::unexpected<Error>(one.error());
   const std::int64_t layer_bytes = one->bytes_per_token() * shape.context * shape.batch;
-  const std::int64_t layers = std::max<std::int64_t>(1, (set_bytes + layer_bytes - 1) / layer_bytes);
+  const std::int64_t layers =
+      std::max<std::int64_t>(1, (set_bytes + layer_bytes - 1) / layer_bytes);
   Result<CacheLayout> layout = make_layout(shape, *device, static_cast<int>(layers));
   if (!layout) return tl::unexpected<Error>(layout.error());
   const std::int64_t pages = layout->pages_for(0, shape.context) * shape.batch;
@@ -135,16 +136,14 @@ Result<Plan> Attention::make_plan(ReadArm arm) {
   for (Sequence& sequence : sequences_) {
     rows.push_back({.view = sequence.ref(), .rows = shape_.queries});
   }
-  return store_.plan(rows, {.query_heads = shape_.query_heads,
-                            .arithmetic = shape_.arithmetic,
-                            .arm = arm});
+  return store_.plan(
+      rows, {.query_heads = shape_.query_heads, .arithmetic = shape_.arithmetic, .arm = arm});
 }
 
 Status Attention::attend(Plan& plan, int layer, std::vector<float>& out) {
   return plan.run(
-      layer,
-      {.q = Rows::packed(q_.data(), shape_.query_type, shape_.query_heads, shape_.dim),
-       .out = MutableRows::packed(out.data(), DType::f32, shape_.query_heads, shape_.dim)});
+      layer, {.q = Rows::packed(q_.data(), shape_.query_type, shape_.query_heads, shape_.dim),
+              .out = MutableRows::packed(out.data(), DType::f32, shape_.query_heads, shape_.dim)});
 }
 
 Result<double> Attention::distance() {

@@ -17,7 +17,7 @@ struct AttentionCase {
   std::string kv = "bf16";  // a Format
   int query_heads = 32;
   int kv_heads = 8;
-  int dim = 128;            // of keys and of values
+  int dim = 128;  // of keys and of values
   std::int64_t context = 8192;
   std::int64_t batch = 1;    // sequences of `context` tokens each
   std::int64_t queries = 1;  // rows of each sequence: 1 is decode
@@ -45,10 +45,10 @@ class Attention {
   Executor& executor() { return store_.device().executor(); }
   const AttentionCase& shape() const { return shape_; }
   std::string device_name() const { return store_.device().name(); }
-  double bits() const;         // per element
+  double bits() const;               // per element
   std::int64_t piece_bytes() const;  // codes of one head's keys in one page: contiguous
-  double bytes() const;        // stored keys and values of one layer, all sequences
-  double head_tokens() const;  // KV heads x tokens of one layer, all sequences
+  double bytes() const;              // stored keys and values of one layer, all sequences
+  double head_tokens() const;        // KV heads x tokens of one layer, all sequences
 
  private:
   Attention(const AttentionCase& shape, Store store) : shape_(shape), store_(std::move(store)) {}

@@ -49,7 +49,8 @@ ReadProbe::ReadProbe(std::int64_t bytes) : count_(bytes / 8) {
 double ReadProbe::bytes_per_second(Executor& executor) {
   constexpr std::int64_t kPieceWords = 1 << 17;  // 1 MiB
   auto& order = orders_[0];
-  for (auto piece = static_cast<std::int64_t>(order.size()); piece < count_ / kPieceWords; ++piece) {
+  for (auto piece = static_cast<std::int64_t>(order.size()); piece < count_ / kPieceWords;
+       ++piece) {
     order.push_back(piece);
   }
   return read(executor, kPieceWords, order);
@@ -97,12 +98,12 @@ double cycles_per_second() {
   double best = 1e9;
   for (int round = 0; round < 3; ++round) {
     best = std::min(best, seconds([] {
-      std::uint64_t sum = 0;
-      for (int step = 0; step < kSteps; ++step) {
-        ++sum;
-        asm volatile("" : "+r"(sum));  // one by one
-      }
-    }));
+                      std::uint64_t sum = 0;
+                      for (int step = 0; step < kSteps; ++step) {
+                        ++sum;
+                        asm volatile("" : "+r"(sum));  // one by one
+                      }
+                    }));
   }
   return kSteps / best;
 }

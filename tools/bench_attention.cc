@@ -26,7 +26,7 @@ struct Subject {
   double distance = 0;
   int runs = 1;  // layers of a sample
   std::vector<double> ms = {};
-  std::vector<double> probe = {};  // GB/s
+  std::vector<double> probe = {};      // GB/s
   std::vector<double> scattered = {};  // GB/s, of pieces as large as a head's keys of a page
   std::vector<double> share = {};
   std::vector<double> cycles = {};  // of one thread, for a token of a KV head
@@ -86,9 +86,9 @@ pagekv::Result<Subject> make_subject(const BenchOptions& options,
   const auto distance = attention->distance();
   if (!distance) return tl::unexpected<pagekv::Error>(distance.error());
   if (!(*distance <= attention->tolerance())) {
-    return pagekv::fail(pagekv::ErrorCode::books_broken, "{s}", {},
-                        fmt::format("wrong answer for {}: {:.2g} from the control", shape.kv,
-                                    *distance));
+    return pagekv::fail(
+        pagekv::ErrorCode::books_broken, "{s}", {},
+        fmt::format("wrong answer for {}: {:.2g} from the control", shape.kv, *distance));
   }
   Subject subject{std::move(*attention), *distance};
   subject.runs = subject.attention.layers();
@@ -122,8 +122,7 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
   };
   const bool cold = is_cold(options, shape);
   const std::string heads = fmt::format("{}/{}", shape.query_heads, shape.kv_heads);
-  const std::string arithmetic =
-      shape.arithmetic == pagekv::Arithmetic::fast ? "fast" : "exact";
+  const std::string arithmetic = shape.arithmetic == pagekv::Arithmetic::fast ? "fast" : "exact";
   const double gbps = attention.bytes() / median(subject.ms) / 1e6;
   BenchRow row;
   row.fields = {{"kv", shape.kv},

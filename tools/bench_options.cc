@@ -40,8 +40,7 @@ void add_range(std::string_view text, std::vector<std::int64_t>& numbers) {
   const std::int64_t first = parse_number(text.substr(0, dash));
   const std::int64_t last = parse_number(text.substr(dash + 1, mark - dash - 1));
   const bool adds = mark != std::string_view::npos && text[mark] == '+';
-  const std::int64_t by =
-      mark == std::string_view::npos ? 2 : parse_number(text.substr(mark + 1));
+  const std::int64_t by = mark == std::string_view::npos ? 2 : parse_number(text.substr(mark + 1));
   if (first > last || by < (adds ? 1 : 2) || (!adds && first == 0)) refuse(text);
   for (std::int64_t at = first; at <= last; at = adds ? at + by : at * by) {
     if (numbers.size() == kMostNumbers) refuse(text);
@@ -50,8 +49,8 @@ void add_range(std::string_view text, std::vector<std::int64_t>& numbers) {
 }
 
 template <typename Number>
-CLI::Option* add_numbers(CLI::App& app, const char* name, std::vector<Number>& to,
-                         const char* help, std::int64_t least, std::int64_t most) {
+CLI::Option* add_numbers(CLI::App& app, const char* name, std::vector<Number>& to, const char* help,
+                         std::int64_t least, std::int64_t most) {
   return app
       .add_option_function<std::string>(
           name,
@@ -103,10 +102,10 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
             "--heads", [&options](const std::string& text) { options.heads = parse_heads(text); },
             "Query heads / KV heads (default: 32/8)"))
       ->type_name("Q/KV,...");
-  group(add_numbers(app, "--dim", options.dims, "Head dims (default: 128)", 8,
-                    pagekv::kMaxHeadDim));
-  group(add_numbers(app, "--ctx", options.contexts, "Tokens of a sequence (default: 8k)", 1,
-                    kMost));
+  group(
+      add_numbers(app, "--dim", options.dims, "Head dims (default: 128)", 8, pagekv::kMaxHeadDim));
+  group(
+      add_numbers(app, "--ctx", options.contexts, "Tokens of a sequence (default: 8k)", 1, kMost));
   group(add_numbers(app, "--page", options.pages, "Tokens of a page (default: 64)", 16, 4096));
   group(add_numbers(app, "--batch", options.batches, "Sequences (default: 1)", 1, 4096));
   group(add_numbers(app, "--queries", options.queries, "Rows of each sequence (default: 1)", 1,
@@ -118,7 +117,8 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
   group(app.add_option("--query-type", options.query_type, "Type of the queries"))
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
-  group(app.add_option("--target", options.target, "Instruction set: one that `pagekv info` lists"));
+  group(
+      app.add_option("--target", options.target, "Instruction set: one that `pagekv info` lists"));
   group(app.add_flag("--warm", options.warm,
                      "One layer again and again, in cache where it fits; else layers in turn"));
   group(app.add_option("--set", options.set_bytes,

@@ -74,7 +74,8 @@ void add_cache_options(CLI::App& app, ModelOptions& options) {
                  "Tokens per page, a multiple of 16 (default: " +
                      std::to_string(pagekv::kDefaultPageTokens) + ")")
       ->check(page_validator());
-  app.add_option("--arithmetic", options.arithmetic, "Of attention: exact, or fast, which rounds queries and probabilities")
+  app.add_option("--arithmetic", options.arithmetic,
+                 "Of attention: exact, or fast, which rounds queries and probabilities")
       ->check(CLI::IsMember({"exact", "fast"}))
       ->capture_default_str();
 }

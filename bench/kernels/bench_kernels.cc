@@ -102,8 +102,8 @@ void score_codes(benchmark::State& state) {
   const CodeQueries queries{reinterpret_cast<std::uint32_t*>(at), at + 2 * kDim,
                             at + 2 * kDim + kCodeQueries};
   for (std::int64_t i = 0; i < kQueries; ++i) {
-    kernels().codes.pack_query[span.width_index()](worker.scratch.packed_q + i * kDim,
-                                                   span.shape(), i, queries);
+    kernels().codes.pack_query[span.width_index()](worker.scratch.packed_q + i * kDim, span.shape(),
+                                                   i, queries);
   }
   SpanBits large{};
   for (auto _ : state) {
@@ -120,8 +120,8 @@ void softmax(benchmark::State& state) {
                                   worker.scratch.logits + kQueries * kSpanTokens);
   for (auto _ : state) {
     for (std::int64_t i = 0; i < kQueries; ++i) {
-      worker.scratch.span_state[i] = kernels().softmax(worker.scratch.logits + i * kSpanTokens, 0,
-                                                       kSpanTokens, map);
+      worker.scratch.span_state[i] =
+          kernels().softmax(worker.scratch.logits + i * kSpanTokens, 0, kSpanTokens, map);
     }
   }
   finish(state);
@@ -131,9 +131,8 @@ void add_dense(benchmark::State& state) {
   const Span span(VectorCodec::dense(DType::bf16));
   const Worker worker;
   for (auto _ : state) {
-    kernels().add_values_narrow[dtype_index(DType::bf16)](span.tiles(), kDim, 0,
-                                                          worker.scratch.logits, kQueries,
-                                                          worker.scratch.span_out);
+    kernels().add_values_narrow[dtype_index(DType::bf16)](
+        span.tiles(), kDim, 0, worker.scratch.logits, kQueries, worker.scratch.span_out);
   }
   finish(state);
 }
@@ -162,7 +161,7 @@ void values_codes(benchmark::State& state, Piece piece) {
   const CodeKernels& codes = kernels().codes;
   const auto prepare = [&] {
     codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), 0, values.rows,
-                                            values.large);
+                                           values.large);
   };
   const auto weigh = [&] {
     codes.weigh(values.rows, span.shape(), worker.scratch.logits, kQueries, values.weights);

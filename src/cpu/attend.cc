@@ -85,8 +85,7 @@ void CpuBackend::attend(const LayerAddress& layer, PlanState& plan, const Attend
       .shape = {layer.key_dim, layer.value_dim, plan.spec.query_heads / layer.kv_heads},
       .key_side = side_shape(layer.format.k, layer.k, layer.key_dim),
       .value_side = side_shape(layer.format.v, layer.v, layer.value_dim),
-      .map = {.scale = scale,
-              .softcap = plan.spec.logit_softcap},
+      .map = {.scale = scale, .softcap = plan.spec.logit_softcap},
       .integers = plan.spec.arithmetic == Arithmetic::fast,
   };
   float* scratch = plan.workspace.data() + partial_floats(plan, layer.value_dim);

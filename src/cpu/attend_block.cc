@@ -64,8 +64,8 @@ class Block {
   void softmax_all(std::int64_t start) {
     for (std::int64_t j = 0; j < queries_.count; ++j) {
       const TokenRange range = queries_.visible_in(start, j, 1);
-      scratch_.span_state[j] = call_.kernels.softmax(scratch_.logits + j * kSpanTokens,
-                                                     range.begin, range.end, call_.map);
+      scratch_.span_state[j] = call_.kernels.softmax(scratch_.logits + j * kSpanTokens, range.begin,
+                                                     range.end, call_.map);
     }
   }
 

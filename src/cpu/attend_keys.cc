@@ -29,9 +29,9 @@ BlockKeys::BlockKeys(const BlockQueries& queries, const SpanReader& reader, Atte
       scratch_(scratch),
       dim_(queries.call.shape.key_dim),
       codec_(codec_index(queries.call.layer.format.k)),
-      way_(takes_codes(queries.call, codec_)   ? Way::codes
-           : queries.count >= kWideQueries ? Way::wide
-                                           : Way::narrow) {}
+      way_(takes_codes(queries.call, codec_) ? Way::codes
+           : queries.count >= kWideQueries   ? Way::wide
+                                             : Way::narrow) {}
 
 void BlockKeys::pack() {
   if (way_ == Way::codes) {
@@ -98,8 +98,7 @@ void BlockKeys::score_large(std::int64_t token, const SpanTiles& span) {
 // ---- narrow and wide
 
 void BlockKeys::pack_floats() {
-  const std::int64_t width =
-      way_ == Way::wide ? kernels_.wide_queries : kernels_.narrow_queries;
+  const std::int64_t width = way_ == Way::wide ? kernels_.wide_queries : kernels_.narrow_queries;
   alignas(64) std::array<float, kMaxHeadDim> q;
   for (std::int64_t j = 0; j < (queries_.count + width - 1) / width * width; ++j) {
     if (j < queries_.count) {
@@ -108,7 +107,8 @@ void BlockKeys::pack_floats() {
       q.fill(0.0f);  // fills the last kernel block; its results are not looked at
     }
     float* to = scratch_.packed_q + j / width * width * dim_ + j % width;
-    for (std::int64_t dim = 0; dim < dim_; ++dim) to[dim * width] = q[static_cast<std::size_t>(dim)];
+    for (std::int64_t dim = 0; dim < dim_; ++dim)
+      to[dim * width] = q[static_cast<std::size_t>(dim)];
   }
 }
 

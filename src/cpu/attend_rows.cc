@@ -27,7 +27,8 @@ void write_row(const AttendCall& call, std::int64_t row, std::int64_t query_head
     std::fill_n(out, value_dim, 0.0f);
   } else {
     if (call.args.sinks != nullptr) {
-      call.kernels.fold(state, out, {call.args.sinks[query_head] * kLog2E, 1.0f}, kZeros.data(), value_dim);
+      call.kernels.fold(state, out, {call.args.sinks[query_head] * kLog2E, 1.0f}, kZeros.data(),
+                        value_dim);
     }
     call.kernels.divide(out, state.sum, value_dim);
     if (call.layer.format.v.is_rotated()) call.kernels.unrotate(rotation(value_dim), out);

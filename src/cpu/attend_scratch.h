@@ -32,9 +32,9 @@ struct AttendScratch {
   float* keys;      // [tile of a span][key_dim][16]; bytes of staged tiles where keys stay narrow
   float* key_tile;  // one staged tile
   float* panels;    // widened values of a span, or its codes in quads
-  float* code_queries;  // CodeQueries of all queries
-  float* code_scales;   // [group][kSpanTokens] scales of a span's values, then biases
-  float* code_weights;  // CodeWeights of a kernel block, or [group][query][token] p * scale
+  float* code_queries;       // CodeQueries of all queries
+  float* code_scales;        // [group][kSpanTokens] scales of a span's values, then biases
+  float* code_weights;       // CodeWeights of a kernel block, or [group][query][token] p * scale
   SoftmaxState* span_state;  // [query], as are the next two
   SoftmaxState* chunk_state;
   SoftmaxState* row_state;
@@ -94,14 +94,14 @@ struct AttendScratch {
     row_out = cursor.take(queries * width);
     keys = cursor.take(kSpanTokens * shape.key_dim);
     key_tile = cursor.take(kTileTokens * shape.key_dim);
-    panels = cursor.take(std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));
+    panels = cursor.take(
+        std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));
     code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
                                CodeQueries::floats(shape.key_dim));
     const std::int64_t value_groups = shape.value_dim / kLeastCodeGroup;
     code_scales = cursor.take(2 * value_groups * kSpanTokens);
-    code_weights =
-        cursor.take(std::max(CodeWeights::floats(value_groups),
-                             kernels.wide_values * value_groups * kSpanTokens));
+    code_weights = cursor.take(std::max(CodeWeights::floats(value_groups),
+                                        kernels.wide_values * value_groups * kSpanTokens));
     span_state = cursor.take_states(queries);
     chunk_state = cursor.take_states(queries);
     row_state = cursor.take_states(queries);

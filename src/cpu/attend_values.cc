@@ -56,7 +56,7 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
                             factors + CodeWeights::factor_count(side.groups)};
   SpanBits large{};
   kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, call_.key_side.row_bytes[0], rows,
-                                                         large);
+                                                     large);
   for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
     const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
     if (range.begin >= range.end) continue;
@@ -97,10 +97,10 @@ void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
                           kernels_.wide_values, scratch_.code_weights);
     for (std::int64_t dim = 0; dim < dim_; dim += panel) {
       const std::int64_t group = dim / side.group;
-      kernels_.add_values_wide(
-          scratch_.panels + dim * kSpanTokens, std::min(panel, dim_ - dim), range.begin, range.end,
-          scratch_.code_weights + group * kernels_.wide_values * kSpanTokens, dim_,
-          scratch_.span_out + j * dim_ + dim);
+      kernels_.add_values_wide(scratch_.panels + dim * kSpanTokens, std::min(panel, dim_ - dim),
+                               range.begin, range.end,
+                               scratch_.code_weights + group * kernels_.wide_values * kSpanTokens,
+                               dim_, scratch_.span_out + j * dim_ + dim);
     }
   }
 }
@@ -117,8 +117,7 @@ void BlockValues::add_large(const SpanBits& tokens, const SpanTiles& span) {
       const float p = scratch_.logits[j * kSpanTokens + token];
       if (p == 0.0f) continue;
       for (std::int64_t dim = 0; dim < dim_; ++dim) {
-        const std::int64_t at =
-            way_ == Way::codes ? position_[static_cast<std::size_t>(dim)] : dim;
+        const std::int64_t at = way_ == Way::codes ? position_[static_cast<std::size_t>(dim)] : dim;
         scratch_.span_out[j * width_ + at] += p * elements[dim];
       }
     }

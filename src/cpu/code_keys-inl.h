@@ -74,8 +74,7 @@ struct KeyStep<2> {
 
 // Rounds `count` (whole vectors) values to integers; returns what they are multiples of.
 template <class D>
-HWY_INLINE float to_integers(D d, const float* values, std::int64_t count,
-                             std::int32_t* integers) {
+HWY_INLINE float to_integers(D d, const float* values, std::int64_t count, std::int32_t* integers) {
   constexpr std::int64_t kStep = kLanesOf<D>;
   auto most = hn::Zero(d);
   for (std::int64_t i = 0; i < count; i += kStep) {
@@ -176,9 +175,8 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
     }
     for (std::int64_t group = 0; group < shape.groups; ++group) {
       IntVec totals[kTiles * kQueries];
-      multiply_key_group<kBits, kQueries, kTiles>(codes, group * shape.group,
-                                                  (group + 1) * shape.group, queries.words, ahead,
-                                                  totals);
+      multiply_key_group<kBits, kQueries, kTiles>(
+          codes, group * shape.group, (group + 1) * shape.group, queries.words, ahead, totals);
       for (int tile = 0; tile < kTiles; ++tile) {
         const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
         const std::int64_t at = group * kTileTokens + lane;
@@ -208,19 +206,18 @@ HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
   if constexpr (kLanes == 16) {  // two tiles hide the latency of the sums, and fit 32 registers
     for (; tile + 2 <= span.end_tile; tile += 2) {
       score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, value_row_bytes, logits,
-                                            large);
+                                           large);
     }
   }
   for (; tile < span.end_tile; ++tile) {
     score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, value_row_bytes, logits,
-                                            large);
+                                         large);
   }
 }
 
 template <int kBits>
 void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                 std::int64_t count, std::int64_t value_row_bytes, float* logits,
-                 SpanBits& large) {
+                 std::int64_t count, std::int64_t value_row_bytes, float* logits, SpanBits& large) {
   const std::int64_t bytes = value_row_bytes;
   switch (count) {
     case 1: return score_code_span<kBits, 1>(span, shape, queries, bytes, logits, large);

@@ -2,8 +2,8 @@
 // each. No include guard: cpu/codes-inl.h includes it.
 //
 // Rows are interleaved by bytes, four at a time, in chunks of kBytes bytes. A byte has one code,
-// or where groups and dims allow all the codes that a byte of the row has, which saves moving them apart
-// before. code_positions() has the order of dims that this leaves.
+// or where groups and dims allow all the codes that a byte of the row has, which saves moving them
+// apart before. code_positions() has the order of dims that this leaves.
 
 // Codes [kBytes * chunk, kBytes * (chunk + 1)) of a row, one byte each, zeros past the last.
 template <int kBits>
@@ -195,7 +195,8 @@ HWY_INLINE hn::Vec<D> spread_groups(D d, const T* values, std::int64_t stride) {
   if constexpr (kGroups > 1) {
     constexpr std::size_t kEach = static_cast<std::size_t>(kLanes) / kGroups;
     for (std::size_t group = 1; group < kGroups; ++group) {
-      const auto own = hn::Set(d, static_cast<hn::TFromD<D>>(values[static_cast<std::int64_t>(group) * stride]));
+      const auto own =
+          hn::Set(d, static_cast<hn::TFromD<D>>(values[static_cast<std::int64_t>(group) * stride]));
       spread = hn::IfThenElse(hn::FirstN(d, group * kEach), spread, own);
     }
   }
@@ -254,7 +255,8 @@ HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
     const FloatVec factor = spread_groups<kGroups>(df, weights.factors + at, 1);
     const FloatVec bias = spread_groups<kGroups>(df, weights.sums + at, 1);
     for (int i = 0; i < 2; ++i) {
-      const FloatVec total = hn::ConvertTo(df, total_of(sums[2 * query + i], others[2 * query + i]));
+      const FloatVec total =
+          hn::ConvertTo(df, total_of(sums[2 * query + i], others[2 * query + i]));
       hn::StoreU(hn::MulAdd(total, factor, bias), df, out + query * stride + i * kLanes);
     }
   }

@@ -155,14 +155,24 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> load_codes(D /* d */, const std::byt
     const std::byte* from = row + at / 8 * kBits;
     constexpr int kBytes = static_cast<int>(kLanesOf<D>) * kBits / 8;
     constexpr std::uint32_t kStep = kBits;
-    alignas(64) static constexpr std::uint32_t kShifts[16] = {
-        0, kStep, 2 * kStep, 3 * kStep, 4 * kStep, 5 * kStep, 6 * kStep, 7 * kStep,
-        kBytes > 4 ? 0 : 8 * kStep, kBytes > 4 ? kStep : 9 * kStep,
-        kBytes > 4 ? 2 * kStep : 10 * kStep, kBytes > 4 ? 3 * kStep : 11 * kStep,
-        kBytes > 4 ? 4 * kStep : 12 * kStep, kBytes > 4 ? 5 * kStep : 13 * kStep,
-        kBytes > 4 ? 6 * kStep : 14 * kStep, kBytes > 4 ? 7 * kStep : 15 * kStep};
-    using Stream = std::conditional_t<
-        kBytes >= 4, std::uint32_t, std::conditional_t<kBytes == 2, std::uint16_t, std::uint8_t>>;
+    alignas(64) static constexpr std::uint32_t kShifts[16] = {0,
+                                                              kStep,
+                                                              2 * kStep,
+                                                              3 * kStep,
+                                                              4 * kStep,
+                                                              5 * kStep,
+                                                              6 * kStep,
+                                                              7 * kStep,
+                                                              kBytes > 4 ? 0 : 8 * kStep,
+                                                              kBytes > 4 ? kStep : 9 * kStep,
+                                                              kBytes > 4 ? 2 * kStep : 10 * kStep,
+                                                              kBytes > 4 ? 3 * kStep : 11 * kStep,
+                                                              kBytes > 4 ? 4 * kStep : 12 * kStep,
+                                                              kBytes > 4 ? 5 * kStep : 13 * kStep,
+                                                              kBytes > 4 ? 6 * kStep : 14 * kStep,
+                                                              kBytes > 4 ? 7 * kStep : 15 * kStep};
+    using Stream = std::conditional_t<kBytes >= 4, std::uint32_t,
+                                      std::conditional_t<kBytes == 2, std::uint16_t, std::uint8_t>>;
     auto stream = hn::Set(du, static_cast<std::uint32_t>(load_word<Stream>(from)));
     if constexpr (kBytes > 4) {
       const auto rest = hn::Set(du, static_cast<std::uint32_t>(load_word<Stream>(from + 4)));

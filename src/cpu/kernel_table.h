@@ -89,8 +89,9 @@ struct CodeKernels {
   using Weigh = void(const CodeRows& rows, const SideShape& shape, const float* p,
                      std::int64_t count, const CodeWeights& to);
   Weigh* weigh = nullptr;
-  // out[query * stride + positions[dim]] = sum over tokens of p[query][token] * element[token][dim].
-  // Writes CodeRows::padded(dim) floats for each query, those of no dim meaning nothing.
+  // out[query * stride + positions[dim]] = sum over tokens of p[query][token] *
+  // element[token][dim]. Writes CodeRows::padded(dim) floats for each query, those of no dim
+  // meaning nothing.
   using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
                    std::int64_t count, std::int64_t stride, float* out);
   Add* add = nullptr;

@@ -34,7 +34,8 @@ HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* high, std::uint32_t* 
   const hn::Rebind<std::uint8_t, IntTag> d8;
   const IntVec upper = hn::ShiftRight<8>(hn::Add(integers, hn::Set(d, 128)));
   hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, upper)), d8, reinterpret_cast<std::uint8_t*>(high));
-  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, integers)), d8, reinterpret_cast<std::uint8_t*>(low));
+  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, integers)), d8,
+             reinterpret_cast<std::uint8_t*>(low));
 }
 #else
 struct QuadCodes {
@@ -59,8 +60,8 @@ HWY_INLINE IntVec add_pairs(IntVec sum, IntVec codes, IntVec words) {
 #else
   const auto lower = hn::ShiftRight<16>(hn::ShiftLeft<16>(words));
   const auto low_code = hn::ShiftRight<16>(hn::ShiftLeft<16>(codes));
-  return hn::Add(sum, hn::Add(hn::Mul(low_code, lower), hn::Mul(hn::ShiftRight<16>(codes),
-                                                                hn::ShiftRight<16>(words))));
+  return hn::Add(sum, hn::Add(hn::Mul(low_code, lower),
+                              hn::Mul(hn::ShiftRight<16>(codes), hn::ShiftRight<16>(words))));
 #endif
 }
 HWY_INLINE void add_quads(IntVec& first, IntVec& second, const QuadCodes& codes, IntVec even,

@@ -84,8 +84,10 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
     const ConstPlanePointers keys = walk.tile(keys_);
     const ConstPlanePointers values = walk.tile(values_);
     span.next_k[static_cast<std::size_t>(tile)] = keys[0];
-    for (int plane = 1; plane < keys_.planes(); ++plane) ask_for(keys[static_cast<std::size_t>(plane)]);
-    for (int plane = 1; plane < values_.planes(); ++plane) ask_for(values[static_cast<std::size_t>(plane)]);
+    for (int plane = 1; plane < keys_.planes(); ++plane)
+      ask_for(keys[static_cast<std::size_t>(plane)]);
+    for (int plane = 1; plane < values_.planes(); ++plane)
+      ask_for(values[static_cast<std::size_t>(plane)]);
   }
   const std::int64_t far = start + kFarSpans * kSpanTokens;
   const std::int64_t far_tiles = tiles_from(far);

@@ -53,7 +53,8 @@ HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanB
   alignas(64) float ones[kLanes];
   hn::Store(hn::IfThenElseZero(beyond, hn::Set(d, 1.0f)), d, ones);
   for (std::int64_t i = 0; i < kLanes; ++i, ++token) {
-    if (ones[i] != 0.0f) large[static_cast<std::size_t>(token / 64)] |= std::uint64_t{1} << token % 64;
+    if (ones[i] != 0.0f)
+      large[static_cast<std::size_t>(token / 64)] |= std::uint64_t{1} << token % 64;
   }
 }
 
@@ -75,16 +76,15 @@ HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_
   }
   for (std::int64_t group = 0; group < groups; ++group) {
     for (std::int64_t token = 0; token < kTileTokens; ++token) {
-      to[group * kSpanTokens + token] = token < begin || token >= end
-                                            ? 0.0f
-                                            : load_one_f32(type, plane, token * groups + group);
+      to[group * kSpanTokens + token] =
+          token < begin || token >= end ? 0.0f : load_one_f32(type, plane, token * groups + group);
     }
   }
 }
 
 // Tokens of a tile whose scales are beyond kLarge get none, and are marked; `biases` may be null.
-HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, float* scales,
-                               float* biases, SpanBits& large) {
+HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, float* scales, float* biases,
+                               SpanBits& large) {
   const FloatTag d;
   SpanBits found{};
   for (std::int64_t group = 0; group < groups; ++group) {

@@ -32,8 +32,8 @@ void load_table_scales(const SpanTiles& span, const SideShape& shape, float* sca
   }
 }
 
-void weigh_table(const SpanTiles& span, const SideShape& shape, const float* scales,
-                 const float* p, std::int64_t queries, float* weights) {
+void weigh_table(const SpanTiles& span, const SideShape& shape, const float* scales, const float* p,
+                 std::int64_t queries, float* weights) {
   const FloatTag d;
   for (std::int64_t query = 0; query < queries; ++query) {
     for (std::int64_t group = 0; group < shape.groups; ++group) {

@@ -35,7 +35,7 @@ inline constexpr std::int64_t kTailLanes = kLanesOf<TailTag>;
 template <class D, typename Reduce>
 HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (kLanesOf<D> > 1) {
+  if constexpr (kLanesOf < D >> 1) {
     const hn::Half<D> half;
     return reduce_lanes(half, reduce(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), reduce);
   }

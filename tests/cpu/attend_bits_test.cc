@@ -67,9 +67,10 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const std::string& format : formats()) all.push_back({format});
-  for (const char* format : {"kv4", "k8v3", "kv2", "k=affine:3:32,v=affine:5:16:rot",
-                             "k=affine:6:32:f16:rot,v=affine:8:16", "affine:4:16", "affine:2:8",
-                             "k=affine:8:32,v=codebook:4:rot", "codebook:2:32", "codebook:5:head"}) {
+  for (const char* format :
+       {"kv4", "k8v3", "kv2", "k=affine:3:32,v=affine:5:16:rot",
+        "k=affine:6:32:f16:rot,v=affine:8:16", "affine:4:16", "affine:2:8",
+        "k=affine:8:32,v=codebook:4:rot", "codebook:2:32", "codebook:5:head"}) {
     all.push_back({format, Arithmetic::fast});
     if (kSanitized && all.size() > 5) break;
   }
@@ -173,7 +174,8 @@ TEST_P(OnTarget, CuttingKeepsBitsInEveryFormat) {
 TEST_P(OnTarget, FastKeepsBitsAtEveryHeadDim) {
   constexpr std::uint64_t kSeed = 15;
   for (const int dim : {32, 80, 96, 128, 192, 256}) {
-    for (const char* format : {"kv8", "kv4", "kv2", "kv3", "affine:4:16", "kv8:f32", "k8v4", "k4v1", "k8v8"}) {
+    for (const char* format :
+         {"kv8", "kv4", "kv2", "kv3", "affine:4:16", "kv8:f32", "k8v4", "k4v1", "k8v8"}) {
       if (kSanitized && dim % 64 == 0) continue;
       SCOPED_TRACE(::testing::Message() << dim << ' ' << format);
       const CacheShape shape{
@@ -267,9 +269,11 @@ TEST_P(OnTarget, NothingBehindTheWindowIsRead) {
 void expect_company_keeps_bits(const std::string& target, const Case& each) {
   constexpr std::uint64_t kSeed = 7;
   Random random(kSeed);
-  const CacheShape shape{
-      .kv_heads = 1, .key_dim = 32, .value_dim = 32, .format = format_of(each.format),
-      .page_tokens = 32};
+  const CacheShape shape{.kv_heads = 1,
+                         .key_dim = 32,
+                         .value_dim = 32,
+                         .format = format_of(each.format),
+                         .page_tokens = 32};
   std::vector<std::int64_t> lengths;
   for (int index = 0; index < 8; ++index) lengths.push_back(pick(random, 1, 700));
   PagedCache cache(make_device(target, 2), shape, lengths, kSeed);
@@ -384,8 +388,8 @@ TEST(Targets, OfOneRoundingAgreeBitForBit) {
                                "kv4", "kv2", "k=affine:3:32,v=affine:6:16"}) {
       for (const std::int64_t rows : {1, 20}) {
         for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
-          const bool integers = arithmetic == Arithmetic::fast &&
-                                format_of(format).k.kind() == CodecKind::affine;
+          const bool integers =
+              arithmetic == Arithmetic::fast && format_of(format).k.kind() == CodecKind::affine;
           if (integers && worse == "SCALAR") continue;
           for (const int dim : {64, 96}) {
             const CacheShape shape{

@@ -94,8 +94,8 @@ TEST(LayerFormats, TheDefaultCapHoldsOneWholeSequence) {
                                                 .donors = false});
   ASSERT_TRUE(model) << model.error().message();
   const auto device = make_cpu_device();
-  const auto store = engine::make_model_store(
-      **model, *device, {.format = *Format::parse("kv2"), .page_tokens = 16});
+  const auto store = engine::make_model_store(**model, *device,
+                                              {.format = *Format::parse("kv2"), .page_tokens = 16});
   ASSERT_TRUE(store) << store.error().message();
   const CacheLayout& layout = store->layout();
   ASSERT_GT(layout.group(0).page_bytes, 16 * layout.bytes_per_token());

@@ -29,16 +29,16 @@ std::vector<std::string> attention(std::vector<std::string> more) {
 
 TEST(Bench, EveryCombinationIsACase) {
   const Workplace place;
-  const json rows = json::parse(bench(
-      place, attention({"--ctx", "64-256", "--dim", "64,80", "--kv", "bf16,kv4", "--page", "16",
-                        "--arithmetic", "fast,exact", "-o", "json"})));
+  const json rows = json::parse(
+      bench(place, attention({"--ctx", "64-256", "--dim", "64,80", "--kv", "bf16,kv4", "--page",
+                              "16", "--arithmetic", "fast,exact", "-o", "json"})));
   ASSERT_EQ(rows.size(), 3u * 2u * 2u * 2u);
   std::vector<std::string> seen;
   for (const json& row : rows) {
     seen.push_back(row["ctx"].dump() + row["dim"].dump() + row["kv"].dump() +
                    row["arithmetic"].dump());
-    for (const char* field : {"ms", "ms_min", "ms_max", "gbps", "probe_gbps", "scattered_gbps",
-                              "share", "cycles"}) {
+    for (const char* field :
+         {"ms", "ms_min", "ms_max", "gbps", "probe_gbps", "scattered_gbps", "share", "cycles"}) {
       EXPECT_GT(row[field].get<double>(), 0.0) << field;
     }
     EXPECT_LE(row["ms_min"], row["ms"]);
@@ -58,9 +58,9 @@ TEST(Bench, EveryCombinationIsACase) {
 
 TEST(Bench, WarmHasOneLayer) {
   const Workplace place;
-  const json rows = json::parse(
-      bench(place, attention({"--ctx", "64", "--warm", "--queries", "1,40", "--batch", "1,3",
-                              "--query-type", "bf16", "-o", "json"})));
+  const json rows =
+      json::parse(bench(place, attention({"--ctx", "64", "--warm", "--queries", "1,40", "--batch",
+                                          "1,3", "--query-type", "bf16", "-o", "json"})));
   ASSERT_EQ(rows.size(), 4u);
   for (const json& row : rows) {
     EXPECT_EQ(row["layers"], 1);
