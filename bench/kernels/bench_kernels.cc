@@ -78,6 +78,7 @@ struct Worker {
   AttendScratch scratch{};
 };
 
+// Cycles of a token: iterations a second turned over, times the clock.
 void finish(benchmark::State& state) {
   state.counters["cycles"] = benchmark::Counter(
       static_cast<double>(state.iterations()) * kSpanTokens / bench::cycles_per_second(),
