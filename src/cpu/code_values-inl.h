@@ -5,6 +5,47 @@
 // or where groups and dims allow all the codes that a byte of the row has, which saves moving them
 // apart before. code_positions() has the order of dims that this leaves.
 
+// kBytes / 8 streams of 8 codes, one after the other at `from`, each as the low bits of a lane.
+// Reads no byte behind them: the last one is read by its end, and moved.
+template <int kBits>
+HWY_INLINE StreamVec load_streams(const std::uint8_t* from) {
+  const StreamTag d;
+  const auto* bytes = reinterpret_cast<const std::byte*>(from);
+  if constexpr (kBytes == 16) {
+    const auto first = hn::Set(d, load_stream<kBits>(bytes));
+    const auto second = hn::Set(d, load_stream<kBits>(bytes + kBits));
+    return hn::IfThenElse(hn::FirstN(d, 1), first, second);
+  } else {
+    constexpr std::int64_t kLast = kBytes / 8 - 1;
+    const hn::RebindToSigned<StreamTag> di;
+    const auto lane = hn::Iota(di, 0);
+    const auto last = hn::Eq(lane, hn::Set(di, kLast));
+    const auto even = hn::Add(hn::ShiftLeft<2>(lane), hn::ShiftLeft<kBits == 6 ? 1 : 0>(lane));
+    const auto offsets = kBits == 3 ? hn::Add(hn::Add(lane, lane), lane) : even;
+    const auto from_end = hn::Set(di, kBytes / 8 * kBits - 8);
+    const auto streams =
+        hn::GatherOffset(d, reinterpret_cast<const std::uint64_t*>(from),
+                         hn::IfThenElse(last, from_end, offsets));
+    return hn::IfThenElse(hn::RebindMask(d, last), hn::ShiftRight<64 - 8 * kBits>(streams),
+                          streams);
+  }
+}
+
+// codes_to_bytes() in lanes.
+template <int kBits>
+HWY_INLINE StreamVec spread_streams(StreamVec x) {
+  const StreamTag d;
+  const auto halves = hn::Set(d, every<4 * kBits, 64>());
+  x = hn::Or(hn::And(x, halves),
+             hn::ShiftLeft<32 - 4 * kBits>(hn::And(x, hn::ShiftLeft<4 * kBits>(halves))));
+  const auto quarters = hn::Set(d, every<2 * kBits, 32>());
+  x = hn::Or(hn::And(x, quarters),
+             hn::ShiftLeft<16 - 2 * kBits>(hn::And(x, hn::ShiftLeft<2 * kBits>(quarters))));
+  const auto eighths = hn::Set(d, every<kBits, 16>());
+  return hn::Or(hn::And(x, eighths),
+                hn::ShiftLeft<8 - kBits>(hn::And(x, hn::ShiftLeft<kBits>(eighths))));
+}
+
 // Codes [kBytes * chunk, kBytes * (chunk + 1)) of a row, one byte each, zeros past the last.
 template <int kBits>
 HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std::int64_t dim) {
@@ -27,6 +68,8 @@ HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std
       const auto halves = hn::Or(four, hn::ShiftLeft<12>(four));
       const auto apart = hn::Or(halves, hn::ShiftLeft<6>(halves));
       return hn::BitCast(d, hn::And(apart, hn::Set(d32, 0x03030303u)));
+    } else {
+      return hn::BitCast(d, spread_streams<kBits>(load_streams<kBits>(from)));
     }
   }
   alignas(64) std::uint8_t bytes[kBytes] = {};

@@ -26,6 +26,8 @@ using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVec = hn::Vec<IntTag>;
 using ByteTag = hn::Repartition<std::uint8_t, FloatTag>;
 using ByteVec = hn::Vec<ByteTag>;
+using StreamTag = hn::Repartition<std::uint64_t, FloatTag>;
+using StreamVec = hn::Vec<StreamTag>;
 inline constexpr std::int64_t kBytes = 4 * kLanes;
 
 namespace pairs {
