@@ -20,12 +20,11 @@ HWY_INLINE StreamVec load_streams(const std::uint8_t* from) {
     const hn::RebindToSigned<StreamTag> di;
     const auto lane = hn::Iota(di, 0);
     const auto last = hn::Eq(lane, hn::Set(di, kLast));
-    const auto even = hn::Add(hn::ShiftLeft<2>(lane), hn::ShiftLeft<kBits == 6 ? 1 : 0>(lane));
+    const auto even = hn::Add(hn::ShiftLeft<2>(lane), hn::ShiftLeft < kBits == 6 ? 1 : 0 > (lane));
     const auto offsets = kBits == 3 ? hn::Add(hn::Add(lane, lane), lane) : even;
     const auto from_end = hn::Set(di, kBytes / 8 * kBits - 8);
-    const auto streams =
-        hn::GatherOffset(d, reinterpret_cast<const std::uint64_t*>(from),
-                         hn::IfThenElse(last, from_end, offsets));
+    const auto streams = hn::GatherOffset(d, reinterpret_cast<const std::uint64_t*>(from),
+                                          hn::IfThenElse(last, from_end, offsets));
     return hn::IfThenElse(hn::RebindMask(d, last), hn::ShiftRight<64 - 8 * kBits>(streams),
                           streams);
   }
@@ -246,24 +245,18 @@ HWY_INLINE hn::Vec<D> spread_groups(D d, const T* values, std::int64_t stride) {
   return spread;
 }
 
-// Vectors 2 * pair and 2 * pair + 1 of a chunk, of the quads at `codes`.
-template <int kPerByte, int kPair>
-HWY_INLINE void load_code_pair(const std::uint8_t* codes, QuadCodes* pair) {
+// Vector kVector of a chunk, of the quads at `codes`.
+template <int kPerByte, int kVector>
+HWY_INLINE QuadCodes load_code_vector(const std::uint8_t* codes) {
   const IntTag d;
-  constexpr int kPart = 2 * kPair / kPerByte;
-  const auto load = [&](int part) HWY_ATTR {
-    return hn::BitCast(d, hn::LoadU(ByteTag(), codes + part * kSpanQuads * kBytes));
-  };
-  const IntVec first = load(kPart);
+  const ByteVec bytes = hn::LoadU(ByteTag(), codes + kVector / kPerByte * kSpanQuads * kBytes);
   if constexpr (kPerByte == 1) {
-    pair[0] = split_codes(first);
-    pair[1] = split_codes(load(kPart + 1));
+    return split_codes(hn::BitCast(d, bytes));
   } else {
     constexpr int kBits = 8 / kPerByte;
-    constexpr int kShift = 2 * kPair % kPerByte * kBits;
     const auto mask = hn::Set(d, 0x01010101 * ((1 << kBits) - 1));
-    pair[0] = split_codes(hn::And(hn::ShiftRight<kShift>(first), mask));
-    pair[1] = split_codes(hn::And(hn::ShiftRight<kShift + kBits>(first), mask));
+    const auto moved = hn::ShiftRight<kVector % kPerByte * kBits>(hn::BitCast(d, bytes));
+    return split_codes(hn::And(moved, mask));
   }
 }
 
@@ -280,15 +273,15 @@ HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
   HWY_UNROLL(8)
   for (int i = 0; i < kSums; ++i) sums[i] = others[i] = hn::Zero(d);
   for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
-    QuadCodes pair[2];
-    load_code_pair<kPerByte, kPair>(codes + quad * kBytes, pair);
+    const auto first_codes = load_code_vector<kPerByte, 2 * kPair>(codes + quad * kBytes);
+    const auto second_codes = load_code_vector<kPerByte, 2 * kPair + 1>(codes + quad * kBytes);
     HWY_UNROLL(4)
     for (int query = 0; query < kQueries; ++query) {
       const std::uint32_t* words = weights.words + (2 * query * groups + group) * kSpanQuads + quad;
       const IntVec first = spread_groups<kGroups>(d, words, kSpanQuads);
       const IntVec second = spread_groups<kGroups>(d, words + groups * kSpanQuads, kSpanQuads);
-      add_quads(sums[2 * query], others[2 * query], pair[0], first, second);
-      add_quads(sums[2 * query + 1], others[2 * query + 1], pair[1], first, second);
+      add_quads(sums[2 * query], others[2 * query], first_codes, first, second);
+      add_quads(sums[2 * query + 1], others[2 * query + 1], second_codes, first, second);
     }
   }
   const FloatTag df;
