@@ -19,6 +19,7 @@ struct BenchOptions {
   bool attention = false;
   std::vector<std::string> formats = {"bf16"};  // as the user wrote them, with commas
   std::vector<int> threads;                     // empty: all processors
+  std::vector<std::string> arithmetics = {"fast"};
   int repetitions = 5;
   std::string output = "md";
 
@@ -29,7 +30,6 @@ struct BenchOptions {
   std::vector<std::int64_t> pages = {pagekv::kDefaultPageTokens};
   std::vector<std::int64_t> batches = {1};
   std::vector<std::int64_t> queries = {1};
-  std::vector<std::string> arithmetics = {"fast"};
   std::string query_type = "f32";
   std::string target;  // empty: the best
   bool warm = false;

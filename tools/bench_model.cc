@@ -117,6 +117,7 @@ class Lane {
 
 struct Subject {
   std::string format;
+  std::string arithmetic;
   int threads = 1;
   Lane lane;
   std::vector<std::vector<double>> rates = {};  // tokens a second: [work][repetition]
@@ -136,6 +137,7 @@ BenchRow report(const BenchOptions& options, const engine::ModelInfo& info, cons
   BenchRow row;
   row.fields = {{"model", info.name},
                 {"kv", subject.format},
+                {"arithmetic", subject.arithmetic},
                 {"threads", subject.threads},
                 {"test", work.name()},
                 {"tokens", work.tokens},
@@ -146,6 +148,7 @@ BenchRow report(const BenchOptions& options, const engine::ModelInfo& info, cons
                 {"max", bench::quantile(rates, 1)}};
   row.shown = {{"model", info.name},
                {"kv", subject.format},
+               {"arithmetic", subject.arithmetic},
                {"t", fmt::format("{}", subject.threads)},
                {"test", work.name()},
                {"tokens/s", median_and_deviation(rates)}};
@@ -165,11 +168,15 @@ pagekv::Result<std::vector<BenchRow>> bench_model(const BenchOptions& options) {
   for (const int threads : options.threads) {
     const auto device = pagekv::make_cpu_device({.threads = threads});
     if (!device) return tl::unexpected<pagekv::Error>(device.error());
-    for (const std::string& format : split_formats(options.formats)) {
-      auto lane = Lane::make(model, *device, options.model, format, longest(works));
-      if (!lane) return tl::unexpected<pagekv::Error>(lane.error());
-      subjects.push_back({format, threads, std::move(*lane)});
-      subjects.back().rates.resize(works.size());
+    for (const std::string& arithmetic : options.arithmetics) {
+      ModelOptions cache = options.model;
+      cache.arithmetic = arithmetic;
+      for (const std::string& format : split_formats(options.formats)) {
+        auto lane = Lane::make(model, *device, cache, format, longest(works));
+        if (!lane) return tl::unexpected<pagekv::Error>(lane.error());
+        subjects.push_back({format, arithmetic, threads, std::move(*lane)});
+        subjects.back().rates.resize(works.size());
+      }
     }
   }
   Progress progress("measuring");

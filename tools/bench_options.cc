@@ -110,10 +110,6 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
   group(add_numbers(app, "--batch", options.batches, "Sequences (default: 1)", 1, 4096));
   group(add_numbers(app, "--queries", options.queries, "Rows of each sequence (default: 1)", 1,
                     kMost));
-  group(app.add_option("--arithmetic", options.arithmetics, "fast, exact or both"))
-      ->delimiter(',')
-      ->check(CLI::IsMember({"fast", "exact"}))
-      ->capture_default_str();
   group(app.add_option("--query-type", options.query_type, "Type of the queries"))
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
@@ -178,6 +174,10 @@ CLI::App* add_bench(CLI::App& app, BenchOptions& options) {
       ->capture_default_str();
   bench->add_option("-o,--output", options.output, "One row per case as md, json, jsonl or csv")
       ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
+      ->capture_default_str();
+  bench->add_option("--arithmetic", options.arithmetics, "Of attention: fast, exact or both")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fast", "exact"}))
       ->capture_default_str();
   add_model_part(*bench, options);
   add_attention_options(*bench, options);
