@@ -6,12 +6,15 @@ namespace pagekv::inline v0::internal {
 
 BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t codec) {
   const AttendCall& call = queries.call;
-  if (call.integers && codec >= kFirstCodebook && call.kernels.tables.weigh != nullptr) {
-    return Way::tables;
-  }
-  if (call.integers && codec >= kFirstAffine && codec < kFirstCodebook &&
-      call.kernels.codes.add != nullptr && call.value_side.group % kLeastCodeGroup == 0) {
-    return Way::codes;
+  if (call.integers && codec >= kFirstAffine) {
+    const bool affine = codec < kFirstCodebook;
+    const std::int64_t group = call.value_side.group;
+    if (affine && group >= kFullCodeGroup && call.kernels.codes.add != nullptr) return Way::codes;
+    const bool whole_vectors = call.value_side.groups == 1 || group % kLeastCodeGroup == 0;
+    if (whole_vectors && call.kernels.tables.weigh != nullptr) return Way::tables;
+    if (affine && group % kLeastCodeGroup == 0 && call.kernels.codes.add != nullptr) {
+      return Way::codes;
+    }
   }
   return queries.count >= kWideQueries ? Way::wide : Way::narrow;
 }
@@ -69,19 +72,23 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
 
 void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
   const SideShape& side = call_.value_side;
+  const TableKernels& tables = kernels_.tables;
+  float* biases = scratch_.code_scales + side.groups * kSpanTokens;
   SpanBits large{};
-  kernels_.tables.load_scales(span, side, scratch_.code_scales, large);
+  tables.load_scales(span, side, scratch_.code_scales, biases, large);
   if (queries_.count >= kWideQueries) {
     add_table_panels(start, span);
   } else {
     for (std::int64_t j = 0; j < queries_.count; j += kTableQueries) {
       const std::int64_t count = std::min(kTableQueries, queries_.count - j);
-      kernels_.tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens,
-                            count, scratch_.code_weights);
-      kernels_.tables.add[codec_ - kFirstCodebook](
-          span, side, j == 0 ? call_.key_side.row_bytes[0] : 0, scratch_.code_weights, count,
-          scratch_.span_out + j * dim_);
+      tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens, count,
+                   scratch_.code_weights);
+      tables.add[codec_ - kFirstAffine](span, side, j == 0 ? call_.key_side.row_bytes[0] : 0,
+                                        scratch_.code_weights, count, scratch_.span_out + j * dim_);
     }
+  }
+  if (codec_ < kFirstCodebook) {
+    tables.add_biases(span, side, biases, scratch_.logits, queries_.count, scratch_.span_out);
   }
   add_large(large, span);
 }
@@ -89,7 +96,7 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
 void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
   const SideShape& side = call_.value_side;
   const std::int64_t panel = std::min(kernels_.panel_dims, side.group);
-  kernels_.tables.spread[codec_ - kFirstCodebook](span, side, panel, scratch_.panels);
+  kernels_.tables.spread[codec_ - kFirstAffine](span, side, panel, scratch_.panels);
   for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_values) {
     const TokenRange range = queries_.visible_in(start, j, kernels_.wide_values);
     if (range.begin >= range.end) continue;

@@ -27,8 +27,10 @@ inline constexpr std::int64_t kQuad = 4;
 inline constexpr float kLargestInteger = 32639.0f;
 // Queries that share each load of codes.
 inline constexpr std::int64_t kCodeQueries = 4;
-// Values with smaller groups are widened instead.
+// Values with smaller groups are widened instead. From the second on no vector of codes has two
+// groups, whose weights would have to be brought together.
 inline constexpr std::int64_t kLeastCodeGroup = 16;
+inline constexpr std::int64_t kFullCodeGroup = 64;
 inline constexpr std::int64_t kSpanQuads = kSpanTokens / kQuad;
 static_assert(kSpanTokens <= 256);
 

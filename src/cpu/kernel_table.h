@@ -97,27 +97,33 @@ struct CodeKernels {
   Add* add = nullptr;
 };
 
-// Attention over codebook values with scales factored out. All null on targets with vectors of less
-// than 8 floats. Arrays by width, in the order of kCodebookWidths.
+// Attention over quantized values whose codes are looked up or converted, with scales factored out:
+// codebooks, and affine codes in small groups. All null on targets with vectors of less than 8
+// floats. Arrays by codec, those of kAffineWidths, then those of kCodebookWidths.
 struct TableKernels {
-  // scales[group][token] of the span's tokens. Those beyond kLarge become 0, and their tokens are
-  // marked.
+  static constexpr std::size_t kCount = kAffineWidths.size() + kCodebookWidths.size();
+  // scales[group][token] of the span's tokens, and biases of affine ones. Those beyond kLarge
+  // become 0, and their tokens are marked.
   using LoadScales = void(const SpanTiles& span, const SideShape& shape, float* scales,
-                          SpanBits& large);
+                          float* biases, SpanBits& large);
   LoadScales* load_scales = nullptr;
   // weights[group][query][token] = p[query][token] * scales[group][token]
   using Weigh = void(const SpanTiles& span, const SideShape& shape, const float* scales,
                      const float* p, std::int64_t queries, float* weights);
   Weigh* weigh = nullptr;
-  // out[query][dim] of 1 to kTableQueries queries. The next span's key codes are asked for
-  // meanwhile, of which a token has `key_row_bytes`.
+  // out[query][dim] of 1 to kTableQueries queries, but for biases. The next span's key codes are
+  // asked for meanwhile, of which a token has `key_row_bytes`.
   using Add = void(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
                    const float* weights, std::int64_t queries, float* out);
-  std::array<Add*, kCodebookWidths.size()> add{};
-  // The span's centroids in panels, as widen_values has elements.
+  std::array<Add*, kCount> add{};
+  // The span's codes as f32 in panels, as widen_values has elements.
   using Spread = void(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
                       float* panels);
-  std::array<Spread*, kCodebookWidths.size()> spread{};
+  std::array<Spread*, kCount> spread{};
+  // out[query][dim] += sum over tokens of p[query][token] * biases[group of dim][token]
+  using AddBiases = void(const SpanTiles& span, const SideShape& shape, const float* biases,
+                         const float* p, std::int64_t queries, float* out);
+  AddBiases* add_biases = nullptr;
 };
 inline constexpr std::int64_t kTableQueries = 4;
 

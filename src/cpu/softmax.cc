@@ -22,7 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-inline constexpr std::int64_t kTileVectors = kTileTokens / kLanes;
 
 // 2^x for x <= 0, relative error below 2e-7; exactly 1 at 0, exactly 0 below -125, where -infinity
 // is. The polynomial is the minimax one of degree 6 for 2^f on [-1/2, 1/2], relative error 1.9e-9.
@@ -64,16 +63,6 @@ void cap_logits(float* logits, std::int64_t first, std::int64_t last, const Logi
     const FloatVec bounded = hn::Max(hn::Min(ratio, high), low);
     hn::StoreU(hn::Mul(cap, hn::Tanh(d, bounded)), d, logits + t);
   }
-}
-
-// Of the vectors of one tile; they are spoiled.
-template <typename Reduce>
-HWY_INLINE float reduce_tile(FloatVec* partial, Reduce reduce) {
-  HWY_UNROLL(4)
-  for (std::int64_t half = kTileVectors / 2; half > 0; half /= 2) {
-    for (std::int64_t i = 0; i < half; ++i) partial[i] = reduce(partial[i], partial[i + half]);
-  }
-  return reduce_lanes(FloatTag(), partial[0], reduce);
 }
 
 // Tokens of a tile outside [begin, end) get minus infinity.

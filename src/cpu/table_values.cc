@@ -1,10 +1,14 @@
-// Values of codebooks, weighted, with scales factored out of the sums: `fast`.
+// Quantized values, weighted, with scales factored out of the sums and codes looked up or converted
+// to f32: `fast`, for codebooks and for affine codes in groups too small for cpu/codes.cc.
 //
 // The one arithmetic, whichever function runs: out[dim] starts at 0 and takes
-// (p[t] * scale[t][group]) * centroid[t][dim] for ascending t within a span.
+// (p[t] * scale[t][group]) * f32(code[t][dim]) for ascending t within a span, then the sum of
+// p[t] * bias[t][group].
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "cpu/dispatch.h"
 #include "cpu/kernel_table.h"
@@ -21,14 +25,30 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
-void load_table_scales(const SpanTiles& span, const SideShape& shape, float* scales,
+// What a code is worth before its scale.
+template <int kBits, class D>
+struct Converted {
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
+    return hn::ConvertTo(D(), hn::BitCast(hn::RebindToSigned<D>(), codes));
+  }
+};
+template <CodecKind kKind, int kBits, class D>
+using Worth =
+    std::conditional_t<kKind == CodecKind::codebook, Table<kBits, D>, Converted<kBits, D>>;
+
+void load_table_scales(const SpanTiles& span, const SideShape& shape, float* scales, float* biases,
                        SpanBits& large) {
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
     const std::int64_t start = tile * kTileTokens;
-    transpose_scales(shape.scales, span.v[static_cast<std::size_t>(tile)][1], shape.groups,
-                     std::max<std::int64_t>(span.begin - start, 0),
-                     std::min(span.end - start, kTileTokens), scales + start);
-    take_out_large(shape.groups, tile, scales, nullptr, large);
+    const std::int64_t begin = std::max<std::int64_t>(span.begin - start, 0);
+    const std::int64_t end = std::min(span.end - start, kTileTokens);
+    float* own = planes[2] == nullptr ? nullptr : biases + start;
+    transpose_scales(shape.scales, planes[1], shape.groups, begin, end, scales + start);
+    if (own != nullptr) {
+      transpose_scales(shape.scales, planes[2], shape.groups, begin, end, own);
+    }
+    take_out_large(shape.groups, tile, scales, own == nullptr ? nullptr : biases, large);
   }
 }
 
@@ -51,14 +71,18 @@ void weigh_table(const SpanTiles& span, const SideShape& shape, const float* sca
 // Vectors of dims and queries held in registers, as in cpu/values.cc.
 inline constexpr int kTableVectors = kLanes == 16 ? 4 : 2;
 
-// Dims [dim, dim + kCount * Lanes(d)) of all tokens, within one group, whose weights are
-// weights[query][token].
-template <int kBits, int kQueries, int kCount, class D>
-HWY_INLINE void add_table_block(D d, const Table<kBits, D>& table, const SpanTiles& span,
+// Dims [dim, dim + kCount * Lanes(d)) of all tokens; no vector of dims has two groups.
+template <CodecKind kKind, int kBits, int kQueries, int kCount, class D>
+HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const SpanTiles& span,
                                 const SideShape& shape, std::int64_t dim, const float* weights,
                                 std::int64_t key_bytes, float* out) {
   constexpr std::int64_t kWidth = kLanesOf<D>;
+  const float* own[kCount];
   hn::Vec<D> sums[kQueries * kCount];
+  HWY_UNROLL(4)
+  for (int j = 0; j < kCount; ++j) {
+    own[j] = weights + (dim + j * kWidth) / shape.group * kQueries * kSpanTokens;
+  }
   HWY_UNROLL(16)
   for (int i = 0; i < kQueries * kCount; ++i) sums[i] = hn::Zero(d);
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
@@ -73,11 +97,11 @@ HWY_INLINE void add_table_block(D d, const Table<kBits, D>& table, const SpanTil
       hn::Vec<D> v[kCount];
       HWY_UNROLL(4)
       for (int j = 0; j < kCount; ++j) {
-        v[j] = table(load_codes<kBits>(d, rows + t * shape.row_bytes[0], dim + j * kWidth));
+        v[j] = worth(load_codes<kBits>(d, rows + t * shape.row_bytes[0], dim + j * kWidth));
       }
       HWY_UNROLL(16)
       for (int i = 0; i < kQueries * kCount; ++i) {
-        const auto weight = hn::Set(d, weights[i / kCount * kSpanTokens + start + t]);
+        const auto weight = hn::Set(d, own[i % kCount][i / kCount * kSpanTokens + start + t]);
         sums[i] = hn::MulAdd(weight, v[i % kCount], sums[i]);
       }
     }
@@ -88,48 +112,47 @@ HWY_INLINE void add_table_block(D d, const Table<kBits, D>& table, const SpanTil
   }
 }
 
-template <int kBits, int kQueries>
+template <CodecKind kKind, int kBits, int kQueries>
 void add_table_rows(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
                     const float* weights, float* out) {
-  const Table<kBits, FloatTag> table;
+  const FloatTag d;
+  const Worth<kKind, kBits, FloatTag> worth;
   std::int64_t key_bytes = key_row_bytes * kTileTokens;
-  for (std::int64_t group = 0; group < shape.groups; ++group) {
-    const float* own = weights + group * kQueries * kSpanTokens;
-    const std::int64_t end = (group + 1) * shape.group;
-    std::int64_t dim = group * shape.group;
-    for (; dim + kTableVectors * kLanes <= end; dim += kTableVectors * kLanes) {
-      add_table_block<kBits, kQueries, kTableVectors>(FloatTag(), table, span, shape, dim, own,
-                                                      key_bytes, out);
-      key_bytes = 0;
-    }
-    for (; dim + kLanes <= end; dim += kLanes) {
-      add_table_block<kBits, kQueries, 1>(FloatTag(), table, span, shape, dim, own, key_bytes, out);
-      key_bytes = 0;
-    }
-    if (dim < end) {  // 8 dims: codebooks' groups are multiples of 8
-      const Table<kBits, TailTag> tail;
-      add_table_block<kBits, kQueries, 1>(TailTag(), tail, span, shape, dim, own, key_bytes, out);
-    }
+  std::int64_t dim = 0;
+  for (; dim + kTableVectors * kLanes <= shape.dim; dim += kTableVectors * kLanes) {
+    add_table_block<kKind, kBits, kQueries, kTableVectors>(d, worth, span, shape, dim, weights,
+                                                           key_bytes, out);
+    key_bytes = 0;
+  }
+  for (; dim + kLanes <= shape.dim; dim += kLanes) {
+    add_table_block<kKind, kBits, kQueries, 1>(d, worth, span, shape, dim, weights, key_bytes, out);
+    key_bytes = 0;
+  }
+  if (dim < shape.dim) {
+    const Worth<kKind, kBits, TailTag> tail;
+    add_table_block<kKind, kBits, kQueries, 1>(TailTag(), tail, span, shape, dim, weights,
+                                               key_bytes, out);
   }
 }
 
-template <int kBits>
+template <CodecKind kKind, int kBits>
 void add_table(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
                const float* weights, std::int64_t queries, float* out) {
   switch (queries) {
-    case 1: return add_table_rows<kBits, 1>(span, shape, key_row_bytes, weights, out);
-    case 2: return add_table_rows<kBits, 2>(span, shape, key_row_bytes, weights, out);
-    case 3: return add_table_rows<kBits, 3>(span, shape, key_row_bytes, weights, out);
-    default: return add_table_rows<kBits, 4>(span, shape, key_row_bytes, weights, out);
+    case 1: return add_table_rows<kKind, kBits, 1>(span, shape, key_row_bytes, weights, out);
+    case 2: return add_table_rows<kKind, kBits, 2>(span, shape, key_row_bytes, weights, out);
+    case 3: return add_table_rows<kKind, kBits, 3>(span, shape, key_row_bytes, weights, out);
+    default: return add_table_rows<kKind, kBits, 4>(span, shape, key_row_bytes, weights, out);
   }
 }
 
-// For many queries: the span's centroids, [panel][token][panel width] as widen_values has them.
-template <int kBits>
+// For many queries: what the span's codes are worth, [panel][token][panel width] as widen_values
+// has them.
+template <CodecKind kKind, int kBits>
 void spread_table(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
                   float* panels) {
   const TailTag d;
-  const Table<kBits, TailTag> table;
+  const Worth<kKind, kBits, TailTag> worth;
   for (std::int64_t first = 0; first < shape.dim; first += panel_dims) {
     const std::int64_t width = std::min(panel_dims, shape.dim - first);
     for (std::int64_t t = span.begin; t < span.end; ++t) {
@@ -137,25 +160,60 @@ void spread_table(const SpanTiles& span, const SideShape& shape, std::int64_t pa
       const std::byte* row = rows + t % kTileTokens * shape.row_bytes[0];
       float* to = panels + first * kSpanTokens + t * width;
       for (std::int64_t dim = 0; dim < width; dim += kTailLanes) {
-        hn::StoreU(table(load_codes<kBits>(d, row, first + dim)), d, to + dim);
+        hn::StoreU(worth(load_codes<kBits>(d, row, first + dim)), d, to + dim);
       }
     }
   }
 }
 
-template <std::int64_t kWidth, std::size_t kAt = 0>
-void fill_tables(KernelTable& table) {
-  if constexpr (kWidth >= 8 && kAt < kCodebookWidths.size()) {  // what load_codes() takes
-    table.tables.load_scales = load_table_scales;
-    table.tables.weigh = weigh_table;
-    table.tables.add[kAt] = add_table<kCodebookWidths[kAt]>;
-    table.tables.spread[kAt] = spread_table<kCodebookWidths[kAt]>;
-    fill_tables<kWidth, kAt + 1>(table);
+// Adds each group's sum of p * bias to its dims.
+void add_table_biases(const SpanTiles& span, const SideShape& shape, const float* biases,
+                      const float* p, std::int64_t queries, float* out) {
+  const FloatTag d;
+  const TailTag tail;
+  constexpr std::int64_t kVectors = kTileTokens / kLanes;
+  for (std::int64_t query = 0; query < queries; ++query) {
+    for (std::int64_t group = 0; group < shape.groups; ++group) {
+      FloatVec sums[kVectors];
+      for (FloatVec& sum : sums) sum = hn::Zero(d);
+      for (std::int64_t t = span.first_tile * kTileTokens; t < span.end_tile * kTileTokens;
+           t += kLanes) {
+        FloatVec& sum = sums[t / kLanes % kVectors];
+        sum = hn::MulAdd(hn::LoadU(d, p + query * kSpanTokens + t),
+                         hn::LoadU(d, biases + group * kSpanTokens + t), sum);
+      }
+      const float bias = reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
+      float* dims = out + query * shape.dim + group * shape.group;
+      for (std::int64_t i = 0; i < shape.group; i += kTailLanes) {
+        hn::StoreU(hn::Add(hn::LoadU(tail, dims + i), hn::Set(tail, bias)), tail, dims + i);
+      }
+    }
+  }
+}
+
+template <CodecKind kKind, std::size_t kFirst, std::size_t kCount, std::size_t kAt = 0>
+void fill_tables(const std::array<int, kCount>& widths, TableKernels& tables) {
+  if constexpr (kLanes >= 8 && kAt < kCount) {  // what load_codes() takes
+    constexpr int kBits = kKind == CodecKind::affine ? kAffineWidths[kAt] : kCodebookWidths[kAt];
+    tables.load_scales = load_table_scales;
+    tables.weigh = weigh_table;
+    tables.add_biases = add_table_biases;
+    tables.add[kFirst + kAt] = add_table<kKind, kBits>;
+    tables.spread[kFirst + kAt] = spread_table<kKind, kBits>;
+    fill_tables<kKind, kFirst, kCount, kAt + 1>(widths, tables);
+  }
+}
+
+template <std::int64_t kWidth>
+void fill_all_tables(KernelTable& table) {
+  if constexpr (kWidth >= 8) {
+    fill_tables<CodecKind::affine, 0>(kAffineWidths, table.tables);
+    fill_tables<CodecKind::codebook, kFirstCodebook - kFirstAffine>(kCodebookWidths, table.tables);
   }
 }
 
 void export_tables(KernelTable& table) {
-  fill_tables<kLanes>(table);
+  fill_all_tables<kLanes>(table);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

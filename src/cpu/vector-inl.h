@@ -43,6 +43,18 @@ HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce r
   return hn::GetLane(v);
 }
 
+inline constexpr std::int64_t kTileVectors = kTileTokens / kLanes;
+
+// Of the vectors of one tile; they are spoiled.
+template <typename Reduce>
+HWY_INLINE float reduce_tile(FloatVec* partial, Reduce reduce) {
+  HWY_UNROLL(4)
+  for (std::int64_t half = kTileVectors / 2; half > 0; half /= 2) {
+    for (std::int64_t i = 0; i < half; ++i) partial[i] = reduce(partial[i], partial[i + half]);
+  }
+  return reduce_lanes(FloatTag(), partial[0], reduce);
+}
+
 // Lanes(d) elements of type `kType` at `data[index]`, as f32. Exact.
 template <DType kType, class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* data, std::int64_t index) {
