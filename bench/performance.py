@@ -2,7 +2,8 @@
 
 Runs `pagekv bench --attn` over what docs/performance.md shows, writes the generated part of that page
 and its plots. Needs matplotlib (bench/quality/requirements.txt). With -o the figures are kept in
-FOLDER/performance.json; --report writes page and plots from there without measuring.
+FOLDER/performance.json; --report writes page and plots from there without measuring, --again TITLE
+measures only the sections with that title anew.
 """
 
 import argparse
@@ -180,19 +181,24 @@ def main():
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("-o", "--output", type=pathlib.Path)
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--again", action="append", default=[])
     arguments = parser.parse_args()
     kept = arguments.output / "performance.json" if arguments.output else None
-    if arguments.report:
+    data = {"machine": machine(), "sections": []}
+    if arguments.report or arguments.again:
         data = json.loads(kept.read_text())
-    else:
-        data = {"machine": machine(), "sections": []}
-        for title, text, more, columns in sections(arguments.threads):
+    done = {section["title"]: section for section in data["sections"]}
+    data["sections"] = []
+    for title, text, more, columns in sections(arguments.threads):
+        section = done.get(title)
+        if section is None or title in arguments.again:
             print(title, flush=True)
-            data["sections"].append({"title": title, "text": text, "arguments": more,
-                                     "columns": columns, "rows": bench(arguments, more)})
-        if kept:
-            arguments.output.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(data, indent=1) + "\n")
+            section = {"title": title, "text": text, "arguments": more, "columns": columns,
+                       "rows": bench(arguments, more)}
+        data["sections"].append(section)
+    if kept:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(data, indent=1) + "\n")
     write_page(generated(data["sections"], data["machine"], arguments))
     draw(data["sections"][0]["rows"], arguments.threads)
 
