@@ -126,11 +126,8 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
 
 void add_model_part(CLI::App& app, BenchOptions& options) {
   const auto group = [](CLI::Option* option) { return option->group("A model"); };
-  group(app.add_option("-m,--model", options.model.model,
-                       "GGUF file or llama2.c checkpoint, or the name of the demo model"))
-      ->type_name("FILE");
-  group(app.add_option("--tokenizer", options.model.tokenizer, "Of a llama2.c checkpoint"))
-      ->type_name("FILE");
+  add_model_source(app, options.model);
+  for (const char* name : {"--model", "--tokenizer", "--weights"}) group(app.get_option(name));
   group(add_numbers(app, "-p,--prompt", options.prompts, "Tokens of a prompt (default: 512)", 0,
                     kMost));
   group(add_numbers(app, "-n,--tokens", options.generated,

@@ -48,8 +48,7 @@ const CLI::Validator& format_validator() {
   return validator;
 }
 
-void add_model_options(CLI::App& app, ModelOptions& options) {
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+void add_model_source(CLI::App& app, ModelOptions& options) {
   app.add_option("-m,--model", options.model,
                  "A GGUF file, or a llama2.c checkpoint (*.bin). Default: $PAGEKV_MODEL, else "
                  "SmolLM2-135M-Instruct in the user's cache folder")
@@ -57,12 +56,17 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--tokenizer", options.tokenizer,
                  "Of a llama2.c checkpoint (default: tok512.bin or tokenizer.bin beside it)")
       ->type_name("FILE");
-  app.add_option("-t,--threads", options.threads, "Threads (default: one per processor)")
-      ->check(CLI::Range(1, kMaxThreads));
   app.add_option("--weights", options.weights,
                  "How matrices are kept; auto: f32 where the file has f32, else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "f32"}))
       ->capture_default_str();
+}
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  add_model_source(app, options);
+  app.add_option("-t,--threads", options.threads, "Threads (default: one per processor)")
+      ->check(CLI::Range(1, kMaxThreads));
 }
 
 void add_cache_options(CLI::App& app, ModelOptions& options) {

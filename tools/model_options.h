@@ -28,7 +28,9 @@ struct ModelOptions {
 // The largest number of tokens an option takes.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 
-// Both bind to `options`, which must outlive the parse.
+// All bind to `options`, which must outlive the parse. The first adds the model alone, the second
+// threads too.
+void add_model_source(CLI::App& app, ModelOptions& options);
 void add_model_options(CLI::App& app, ModelOptions& options);
 void add_cache_options(CLI::App& app, ModelOptions& options);
 
