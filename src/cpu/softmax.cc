@@ -65,8 +65,9 @@ void cap_logits(float* logits, std::int64_t first, std::int64_t last, const Logi
   }
 }
 
-// Tokens of a tile outside [begin, end) get minus infinity.
-HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, std::int64_t end) {
+// Tokens of a tile outside [begin, end) get `masked`.
+HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, std::int64_t end,
+                          float masked) {
   const FloatTag d;
   const FloatVec first = hn::Set(d, static_cast<float>(begin));
   const FloatVec last = hn::Set(d, static_cast<float>(end));
@@ -74,7 +75,7 @@ HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, 
     const FloatVec token = hn::Iota(d, static_cast<float>(at));
     const auto visible = hn::And(hn::Ge(token, first), hn::Lt(token, last));
     const FloatVec logit = hn::LoadU(d, logits + at);
-    hn::StoreU(hn::IfThenElse(visible, logit, hn::Set(d, kMinusInfinity)), d, logits + at);
+    hn::StoreU(hn::IfThenElse(visible, logit, hn::Set(d, masked)), d, logits + at);
   }
 }
 
@@ -128,9 +129,10 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   std::fill(logits + last, logits + kSpanTokens, 0.0f);
   const bool capped = map.softcap > 0.0f;
   if (capped) cap_logits(logits, first, last, map);
-  if (begin > first) mask_tile(logits, first, begin, end);
-  if (end < last) mask_tile(logits, last - kTileTokens, begin, end);
   const float factor = (capped ? 1.0f : map.scale) * kLog2E;
+  const float masked = factor < 0.0f ? -kMinusInfinity : kMinusInfinity;  // -inf once scaled
+  if (begin > first) mask_tile(logits, first, begin, end, masked);
+  if (end < last) mask_tile(logits, last - kTileTokens, begin, end, masked);
   const float max = largest_scaled(logits, first, last, factor);
   return {max, exp_all(logits, first, last, factor, max)};
 }

@@ -98,6 +98,7 @@ Trial pick_trial(Random& random, int index) {
   trial.query_type = pick_one(random, types);
   trial.out_type = pick_one(random, types);
   trial.sinks = pick(random, 0, 2) == 0;
+  if (pick(random, 0, 3) == 0) trial.spec.scale = -0.25f;  // any finite scale is legal
   return trial;
 }
 
