@@ -1,7 +1,6 @@
 #include "bench/attention.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -32,8 +31,8 @@ std::vector<std::byte> normal_queries(std::int64_t count, DType type) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
   }
-  for (std::size_t i = 0; i < values.size(); ++i) {  // bf16, cut off
-    const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(values[i]) >> 16);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint16_t half = bf16_from_f32(values[i]);
     std::memcpy(bytes.data() + 2 * i, &half, sizeof half);
   }
   return bytes;
@@ -42,7 +41,9 @@ std::vector<std::byte> normal_queries(std::int64_t count, DType type) {
 Result<CacheLayout> make_layout(const AttentionCase& shape, const Device& device, int layers) {
   const Result<Format> format = Format::parse(shape.kv);
   if (!format) return tl::unexpected<Error>(format.error());
-  LayoutSpec spec{.page_tokens = shape.page_tokens, .arrangement = device.suggested_arrangement()};
+  LayoutSpec spec{.page_tokens = shape.page_tokens,
+                  .order = shape.order,
+                  .arrangement = device.suggested_arrangement()};
   spec.layers.resize(static_cast<std::size_t>(layers), {.kv_heads = shape.kv_heads,
                                                         .key_dim = shape.dim,
                                                         .value_dim = shape.dim,

@@ -22,6 +22,7 @@ struct AttentionCase {
   std::int64_t batch = 1;    // sequences of `context` tokens each
   std::int64_t queries = 1;  // rows of each sequence: 1 is decode
   std::int64_t page_tokens = kDefaultPageTokens;
+  PageOrder order = PageOrder::page_major;
   int threads = 1;
   Arithmetic arithmetic = Arithmetic::fast;
   DType query_type = DType::f32;

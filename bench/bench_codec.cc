@@ -17,11 +17,13 @@
 #include <vector>
 
 #include "bench/measure.h"
+#include "bench/need.h"
 #include "pagekv/pagekv.h"
 
 namespace {
 
 using namespace pagekv;  // NOLINT(google-build-using-namespace): a program, not a header
+using bench::need;
 
 constexpr int kKvHeads = 8, kDim = 128;
 
@@ -33,18 +35,6 @@ struct Options {
   std::vector<std::string> formats = {
       "bf16", "kv8", "kv4", "k8v4", "k8v3", "k4v4", "k=codebook:4:64:rot,v=codebook:4:64:rot"};
 };
-
-template <typename T>
-T need(Result<T> result) {
-  if (result) return std::move(*result);
-  std::fprintf(stderr, "%s\n", result.error().message().c_str());
-  std::exit(1);
-}
-void need(const Status& status) {
-  if (status) return;
-  std::fprintf(stderr, "%s\n", status.error().message().c_str());
-  std::exit(1);
-}
 
 using Elements = std::vector<std::uint16_t>;  // bf16, [tokens][heads][dim]
 

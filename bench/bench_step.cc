@@ -6,31 +6,19 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "bench/need.h"
 #include "pagekv/pagekv.h"
 
 namespace {
 
 using namespace pagekv;  // NOLINT(google-build-using-namespace): a program, not a header
+using bench::need;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kDim = 8;
 constexpr std::int64_t kContext = 4096;
-
-template <typename T>
-T need(Result<T> result) {
-  if (result) return std::move(*result);
-  std::fprintf(stderr, "%s\n", result.error().message().c_str());
-  std::exit(1);
-}
-void need(const Status& status) {
-  if (status) return;
-  std::fprintf(stderr, "%s\n", status.error().message().c_str());
-  std::exit(1);
-}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();

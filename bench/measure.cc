@@ -46,38 +46,42 @@ ReadProbe::ReadProbe(std::int64_t bytes) : count_(bytes / 8) {
   std::fill_n(words_.get(), count_, 1);
 }
 
-double ReadProbe::bytes_per_second(Executor& executor) {
-  constexpr std::int64_t kPieceWords = 1 << 17;  // 1 MiB
-  auto& order = orders_[0];
-  for (auto piece = static_cast<std::int64_t>(order.size()); piece < count_ / kPieceWords;
-       ++piece) {
-    order.push_back(piece);
-  }
-  return read(executor, kPieceWords, order);
-}
+namespace {
 
-double ReadProbe::scattered_bytes_per_second(Executor& executor, std::int64_t piece_bytes) {
-  const std::int64_t kib = std::clamp<std::int64_t>(piece_bytes >> 10, 1, 1024);
-  const std::int64_t piece_words = kib << 7;
-  auto& order = orders_[piece_words];
+constexpr std::int64_t kMostPieceWords = 1 << 17;  // 1 MiB
+
+}  // namespace
+
+const std::vector<std::int64_t>& ReadProbe::pieces(std::int64_t piece_words, bool scattered) {
+  auto& order = orders_[{piece_words, scattered}];
   if (order.empty()) {
     order.resize(static_cast<std::size_t>(count_ / piece_words));
     std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), std::mt19937(4));
+    if (scattered) std::shuffle(order.begin(), order.end(), std::mt19937(4));
   }
-  return read(executor, piece_words, order);
+  return order;
+}
+
+double ReadProbe::bytes_per_second(Executor& executor) {
+  return read(executor, kMostPieceWords, pieces(kMostPieceWords, false));
+}
+
+double ReadProbe::scattered_bytes_per_second(Executor& executor, std::int64_t piece_bytes) {
+  const std::int64_t piece_words =
+      std::clamp<std::int64_t>(piece_bytes >> 10 << 7, 1 << 7, kMostPieceWords);
+  return read(executor, piece_words, pieces(piece_words, true));
 }
 
 double ReadProbe::read(Executor& executor, std::int64_t piece_words,
                        const std::vector<std::int64_t>& order) {
   // Small pieces are handed out together: handing them out must not be what is measured.
-  const std::int64_t together = std::max<std::int64_t>(1, (1 << 17) / piece_words);
-  const auto pieces = static_cast<std::int64_t>(order.size());
+  const std::int64_t together = kMostPieceWords / piece_words;
+  const auto count = static_cast<std::int64_t>(order.size());
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(executor.threads()) * 8);
   const double elapsed = seconds([&] {
-    executor.parallel_for((pieces + together - 1) / together, [&](int worker, std::int64_t item) {
+    executor.parallel_for((count + together - 1) / together, [&](int worker, std::int64_t item) {
       std::uint64_t lanes[16] = {};  // independent chains; the compiler makes vectors of them
-      const std::int64_t end = std::min((item + 1) * together, pieces);
+      const std::int64_t end = std::min((item + 1) * together, count);
       for (std::int64_t piece = item * together; piece < end; ++piece) {
         const std::uint64_t* at =
             words_.get() + order[static_cast<std::size_t>(piece)] * piece_words;
@@ -90,7 +94,7 @@ double ReadProbe::read(Executor& executor, std::int64_t piece_words,
   });
   volatile std::uint64_t sink = sums[0];  // the reads must not be optimised away
   static_cast<void>(sink);
-  return static_cast<double>(pieces * piece_words * 8) / elapsed;
+  return static_cast<double>(count * piece_words * 8) / elapsed;
 }
 
 double cycles_per_second() {

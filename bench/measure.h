@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pagekv/executor.h"
@@ -40,11 +41,13 @@ class ReadProbe {
   struct Free {
     void operator()(std::uint64_t* words) const;
   };
+  // The pieces of the memory, made once.
+  const std::vector<std::int64_t>& pieces(std::int64_t piece_words, bool scattered);
   double read(Executor& executor, std::int64_t piece_words, const std::vector<std::int64_t>& order);
 
   std::unique_ptr<std::uint64_t, Free> words_;
   std::int64_t count_;
-  std::map<std::int64_t, std::vector<std::int64_t>> orders_;  // of pieces, by their words
+  std::map<std::pair<std::int64_t, bool>, std::vector<std::int64_t>> orders_;
 };
 
 // Cycles a second of the calling thread's core at this moment, from additions that wait for each

@@ -1,8 +1,5 @@
 #include "tools/bench.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "bench/measure.h"
 #include "tools/bench_attention.h"
 #include "tools/bench_model.h"
@@ -13,9 +10,7 @@ namespace pagekv_tool {
 
 int bench(const BenchOptions& options) {
   BenchOptions asked = options;
-  if (asked.threads.empty()) {
-    asked.threads = {static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-  }
+  if (asked.threads.empty()) asked.threads = {all_processors()};
   const auto rows = asked.attention ? bench_attention(asked) : bench_model(asked);
   if (!rows) return report_error(rows.error().message());
   print_note(pagekv::bench::machine_line());

@@ -54,9 +54,8 @@ std::vector<bench::AttentionCase> cases_of(const BenchOptions& options, std::int
   vary(options.batches, [](auto& to, std::int64_t value) { to.batch = value; });
   vary(options.queries, [](auto& to, std::int64_t value) { to.queries = value; });
   vary(options.pages, [](auto& to, std::int64_t value) { to.page_tokens = value; });
-  vary(options.arithmetics, [](auto& to, const std::string& value) {
-    to.arithmetic = value == "fast" ? pagekv::Arithmetic::fast : pagekv::Arithmetic::exact;
-  });
+  vary(options.arithmetics,
+       [](auto& to, const std::string& value) { to.arithmetic = arithmetic_of(value); });
   vary(split_formats(options.formats), [](auto& to, const std::string& value) { to.kv = value; });
   for (bench::AttentionCase& each : cases) {
     each.query_type = options.query_type == "bf16" ? pagekv::DType::bf16 : pagekv::DType::f32;

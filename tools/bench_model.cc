@@ -61,7 +61,7 @@ class Lane {
     if (!settings) return tl::unexpected<pagekv::Error>(settings.error());
     auto store = engine::make_model_store(model, device, *settings);
     if (!store) return tl::unexpected<pagekv::Error>(store.error());
-    auto runner = model.make_runner(*store, arithmetic_of(options));
+    auto runner = model.make_runner(*store, arithmetic_of(options.arithmetic));
     if (!runner) return tl::unexpected<pagekv::Error>(runner.error());
     auto sequence = store->create_sequence();
     if (!sequence) return tl::unexpected<pagekv::Error>(sequence.error());

@@ -1,7 +1,6 @@
 // The options of `pagekv bench`, their limits and their help.
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <limits>
 #include <string>
 #include <string_view>
 

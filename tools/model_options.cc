@@ -48,6 +48,10 @@ const CLI::Validator& format_validator() {
   return validator;
 }
 
+int all_processors() {
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
 void add_model_source(CLI::App& app, ModelOptions& options) {
   app.add_option("-m,--model", options.model,
                  "A GGUF file, or a llama2.c checkpoint (*.bin). Default: $PAGEKV_MODEL, else "
@@ -63,7 +67,7 @@ void add_model_source(CLI::App& app, ModelOptions& options) {
 }
 
 void add_model_options(CLI::App& app, ModelOptions& options) {
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.threads = all_processors();
   add_model_source(app, options);
   app.add_option("-t,--threads", options.threads, "Threads (default: one per processor)")
       ->check(CLI::Range(1, kMaxThreads));
@@ -104,8 +108,8 @@ int check_formats(const ModelOptions& options, const std::vector<std::string>& f
   return kExitOk;
 }
 
-pagekv::Arithmetic arithmetic_of(const ModelOptions& options) {
-  return options.arithmetic == "fast" ? pagekv::Arithmetic::fast : pagekv::Arithmetic::exact;
+pagekv::Arithmetic arithmetic_of(std::string_view name) {
+  return name == "fast" ? pagekv::Arithmetic::fast : pagekv::Arithmetic::exact;
 }
 
 pagekv::Result<engine::OpenModel> load_model(const ModelOptions& options,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -28,6 +29,9 @@ struct ModelOptions {
 // The largest number of tokens an option takes.
 inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 
+// The default of -t.
+int all_processors();
+
 // All bind to `options`, which must outlive the parse. The first adds the model alone, the second
 // threads too.
 void add_model_source(CLI::App& app, ModelOptions& options);
@@ -49,7 +53,8 @@ std::string format_label(const std::string& format, const std::string& layer_for
 // kExitOk, or reports why not and returns the exit code.
 int check_formats(const ModelOptions& options, const std::vector<std::string>& formats);
 
-pagekv::Arithmetic arithmetic_of(const ModelOptions& options);
+// Of "fast" or "exact".
+pagekv::Arithmetic arithmetic_of(std::string_view name);
 
 // Loads the model, with progress on stderr.
 pagekv::Result<pagekv::engine::OpenModel> load_model(

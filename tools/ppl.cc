@@ -73,7 +73,7 @@ pagekv::Result<std::vector<PplRow>> measure(const PplOptions& options,
   settings.chunks = options.chunks;
   settings.first_scored = options.first_scored;
   settings.bos = tokenizer.adds_bos() ? tokenizer.bos() : engine::kNoToken;
-  settings.arithmetic = arithmetic_of(options.model);
+  settings.arithmetic = arithmetic_of(options.model.arithmetic);
   const auto stores =
       make_stores(options, formats, *open->model, *executor, settings.context_tokens);
   if (!stores) return tl::unexpected<pagekv::Error>(stores.error());

@@ -45,7 +45,7 @@ pagekv::Status Session::make_batcher() {
   engine::BatcherOptions batch;
   batch.max_running = options_.parallel;
   batch.context_tokens = options_.context_tokens;
-  batch.arithmetic = arithmetic_of(options_.model);
+  batch.arithmetic = arithmetic_of(options_.model.arithmetic);
   batch.is_end = [this](Token token) { return model_.tokenizer->is_end(token); };
   batch.on_token = [this](int request, Token token) {
     prefill_.clear();

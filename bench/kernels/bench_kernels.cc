@@ -99,9 +99,7 @@ void score_codes(benchmark::State& state) {
   const Span span(VectorCodec::affine(static_cast<int>(state.range(0)),
                                       VectorCodec::exactly(static_cast<int>(state.range(1)))));
   const Worker worker;
-  float* at = worker.scratch.code_queries;
-  const CodeQueries queries{reinterpret_cast<std::uint32_t*>(at), at + 2 * kDim,
-                            at + 2 * kDim + kCodeQueries};
+  const CodeQueries queries = CodeQueries::carve(worker.scratch.code_queries, kDim);
   for (std::int64_t i = 0; i < kQueries; ++i) {
     kernels().codes.pack_query[span.width_index()](worker.scratch.packed_q + i * kDim, span.shape(),
                                                    i, queries);
@@ -143,10 +141,7 @@ struct CodeValues {
       : rows{.codes = reinterpret_cast<std::uint8_t*>(worker.scratch.panels),
              .scales = worker.scratch.code_scales,
              .biases = worker.scratch.code_scales + shape.groups * kSpanTokens},
-        weights{reinterpret_cast<std::uint32_t*>(worker.scratch.code_weights),
-                worker.scratch.code_weights + CodeWeights::word_count(shape.groups),
-                worker.scratch.code_weights + CodeWeights::word_count(shape.groups) +
-                    CodeWeights::factor_count(shape.groups)} {}
+        weights(CodeWeights::carve(worker.scratch.code_weights, shape.groups)) {}
   CodeRows rows;
   CodeWeights weights;
   SpanBits large{};
@@ -165,7 +160,8 @@ void values_codes(benchmark::State& state, Piece piece) {
                                            values.large);
   };
   const auto weigh = [&] {
-    codes.weigh(values.rows, span.shape(), worker.scratch.logits, kQueries, values.weights);
+    codes.weigh(span.tiles(), values.rows, span.shape(), worker.scratch.logits, kQueries,
+                values.weights);
   };
   prepare();
   weigh();

@@ -9,10 +9,6 @@ namespace pagekv::inline v0::internal {
 
 namespace {
 
-bool is_affine(std::size_t codec) {
-  return codec >= kFirstAffine && codec < kFirstCodebook;
-}
-
 bool takes_codes(const AttendCall& call, std::size_t codec) {
   if (!call.integers || !is_affine(codec)) return false;
   const std::int64_t step = call.kernels.codes.key_step[codec - kFirstAffine];
@@ -52,9 +48,8 @@ void BlockKeys::score(std::int64_t start, SpanTiles& span) {
 // ---- codes
 
 CodeQueries BlockKeys::code_queries(std::int64_t first) const {
-  float* at = scratch_.code_queries + first / kCodeQueries * CodeQueries::floats(dim_);
-  float* factors = at + dim_ / kQuad * 2 * kCodeQueries;
-  return {reinterpret_cast<std::uint32_t*>(at), factors, factors + kCodeQueries};
+  return CodeQueries::carve(
+      scratch_.code_queries + first / kCodeQueries * CodeQueries::floats(dim_), dim_);
 }
 
 void BlockKeys::pack_codes() {

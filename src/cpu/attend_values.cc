@@ -7,7 +7,7 @@ namespace pagekv::inline v0::internal {
 BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t codec) {
   const AttendCall& call = queries.call;
   if (call.integers && codec >= kFirstAffine) {
-    const bool affine = codec < kFirstCodebook;
+    const bool affine = is_affine(codec);
     const std::int64_t group = call.value_side.group;
     if (affine && group >= kFullCodeGroup && call.kernels.codes.add != nullptr) return Way::codes;
     const bool whole_vectors = call.value_side.groups == 1 || group % kLeastCodeGroup == 0;
@@ -54,9 +54,7 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
   CodeRows rows{.codes = reinterpret_cast<std::uint8_t*>(scratch_.panels),
                 .scales = scratch_.code_scales,
                 .biases = scratch_.code_scales + side.groups * kSpanTokens};
-  float* factors = scratch_.code_weights + CodeWeights::word_count(side.groups);
-  const CodeWeights weights{reinterpret_cast<std::uint32_t*>(scratch_.code_weights), factors,
-                            factors + CodeWeights::factor_count(side.groups)};
+  const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, side.groups);
   SpanBits large{};
   kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, call_.key_side.row_bytes[0], rows,
                                                      large);
@@ -64,7 +62,7 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
     const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
     if (range.begin >= range.end) continue;
     const std::int64_t count = std::min(kCodeQueries, queries_.count - j);
-    kernels_.codes.weigh(rows, side, scratch_.logits + j * kSpanTokens, count, weights);
+    kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
     kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
   }
   add_large(large, span);
@@ -87,7 +85,7 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
                                         scratch_.code_weights, count, scratch_.span_out + j * dim_);
     }
   }
-  if (codec_ < kFirstCodebook) {
+  if (is_affine(codec_)) {
     tables.add_biases(span, side, biases, scratch_.logits, queries_.count, scratch_.span_out);
   }
   add_large(large, span);

@@ -80,19 +80,11 @@ HWY_INLINE float to_integers(D d, const float* values, std::int64_t count, std::
   for (std::int64_t i = 0; i < count; i += kStep) {
     most = hn::Max(most, hn::Abs(hn::LoadU(d, values + i)));
   }
-  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-  if (largest == 0.0f) {
-    std::fill_n(integers, count, 0);
-    return 0.0f;
-  }
-  const float lift = lift_of(largest);
-  const auto lifted = hn::Set(d, lift);
-  const auto inverse = hn::Set(d, kLargestInteger / (largest * lift));
+  const Multiples multiples(hn::GetLane(hn::MaxOfLanes(d, most)));
   for (std::int64_t i = 0; i < count; i += kStep) {
-    const auto scaled = hn::Mul(hn::Mul(hn::LoadU(d, values + i), lifted), inverse);
-    hn::StoreU(hn::NearestInt(scaled), hn::RebindToSigned<D>(), integers + i);
+    hn::StoreU(multiples.of(d, hn::LoadU(d, values + i)), hn::RebindToSigned<D>(), integers + i);
   }
-  return largest * lift / kLargestInteger / lift;
+  return multiples.factor;
 }
 
 template <int kBits>
@@ -217,8 +209,7 @@ HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
 
 template <int kBits>
 void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                 std::int64_t count, std::int64_t value_row_bytes, float* logits, SpanBits& large) {
-  const std::int64_t bytes = value_row_bytes;
+                 std::int64_t count, std::int64_t bytes, float* logits, SpanBits& large) {
   switch (count) {
     case 1: return score_code_span<kBits, 1>(span, shape, queries, bytes, logits, large);
     case 2: return score_code_span<kBits, 2>(span, shape, queries, bytes, logits, large);

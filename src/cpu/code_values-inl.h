@@ -5,6 +5,15 @@
 // or where groups and dims allow all the codes that a byte of the row has, which saves moving them
 // apart before. code_positions() has the order of dims that this leaves.
 
+// kFactor (3, 5 or 6) times lanes; there is no product of 64 bits on every target.
+template <int kFactor, class V>
+HWY_INLINE V times(V lanes) {
+  const auto twice = hn::Add(lanes, lanes);
+  if constexpr (kFactor == 3) return hn::Add(twice, lanes);
+  const auto four_times = hn::Add(twice, twice);
+  return hn::Add(four_times, kFactor == 5 ? lanes : twice);
+}
+
 // kBytes / 8 streams of 8 codes, one after the other at `from`, each as the low bits of a lane.
 // Reads no byte behind them: the last one is read by its end, and moved.
 template <int kBits>
@@ -20,8 +29,7 @@ HWY_INLINE StreamVec load_streams(const std::uint8_t* from) {
     const hn::RebindToSigned<StreamTag> di;
     const auto lane = hn::Iota(di, 0);
     const auto last = hn::Eq(lane, hn::Set(di, kLast));
-    const auto even = hn::Add(hn::ShiftLeft<2>(lane), hn::ShiftLeft < kBits == 6 ? 1 : 0 > (lane));
-    const auto offsets = kBits == 3 ? hn::Add(hn::Add(lane, lane), lane) : even;
+    const auto offsets = times<kBits>(lane);
     const auto from_end = hn::Set(di, kBytes / 8 * kBits - 8);
     const auto streams = hn::GatherOffset(d, reinterpret_cast<const std::uint64_t*>(from),
                                           hn::IfThenElse(last, from_end, offsets));
@@ -150,14 +158,11 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, std::int64
     std::fill_n(rows.scales, shape.groups * kSpanTokens, 0.0f);
     std::fill_n(rows.biases, shape.groups * kSpanTokens, 0.0f);
   }
+  load_span_scales(span, shape, rows.scales, rows.biases, large);
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
     const std::int64_t start = tile * kTileTokens;
-    const std::int64_t begin = std::max<std::int64_t>(span.begin - start, 0);
-    const std::int64_t end = std::min(span.end - start, kTileTokens);
-    transpose_scales(shape.scales, planes[1], shape.groups, begin, end, rows.scales + start);
-    transpose_scales(shape.scales, planes[2], shape.groups, begin, end, rows.biases + start);
-    take_out_large(shape.groups, tile, rows.scales, rows.biases, large);
+    const auto [begin, end] = span.rows(tile);
     Ahead ahead(span.next_k[static_cast<std::size_t>(tile)], key_row_bytes * kTileTokens,
                 kTileTokens / kQuad);
     for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {
@@ -186,37 +191,17 @@ HWY_INLINE float weigh_group(const float* p, const float* scales, std::uint32_t*
     weights[i] = hn::Mul(hn::LoadU(d, p + i * kLanes), hn::LoadU(d, scales + i * kLanes));
     most = hn::Max(most, hn::Abs(weights[i]));
   }
-  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-  const float lift = lift_of(largest);
-  const float inverse = largest == 0.0f ? 0.0f : kLargestInteger / (largest * lift);
-  const FloatVec lifted = hn::Set(d, lift);
-  const FloatVec multiples = hn::Set(d, inverse);
+  const Multiples multiples(hn::GetLane(hn::MaxOfLanes(d, most)));
   HWY_UNROLL(8)
   for (std::int64_t i = 0; i < kVectors; ++i) {
-    const IntVec integers = hn::NearestInt(hn::Mul(hn::Mul(weights[i], lifted), multiples));
-    pack_quads(integers, first + i * kLanes / kQuad, second + i * kLanes / kQuad);
+    pack_quads(multiples.of(d, weights[i]), first + i * kLanes / kQuad,
+               second + i * kLanes / kQuad);
   }
-  return largest * lift / kLargestInteger / lift;
+  return multiples.factor;
 }
 
-HWY_INLINE float weigh_biases(const float* p, const float* biases) {
-  const FloatTag d;
-  constexpr std::int64_t kVectors = kTileTokens / kLanes;
-  FloatVec sums[kVectors];
-  for (FloatVec& sum : sums) sum = hn::Zero(d);
-  HWY_UNROLL(8)
-  for (std::int64_t t = 0; t < kSpanTokens; t += kTileTokens) {
-    for (std::int64_t i = 0; i < kVectors; ++i) {
-      const std::int64_t at = t + i * kLanes;
-      sums[i] = hn::MulAdd(hn::LoadU(d, p + at), hn::LoadU(d, biases + at), sums[i]);
-    }
-  }
-  for (std::int64_t i = 1; i < kVectors; ++i) sums[0] = hn::Add(sums[0], sums[i]);
-  return sum_lanes(d, sums[0]);
-}
-
-void weigh_codes(const CodeRows& rows, const SideShape& shape, const float* p, std::int64_t count,
-                 const CodeWeights& to) {
+void weigh_codes(const SpanTiles& span, const CodeRows& rows, const SideShape& shape,
+                 const float* p, std::int64_t count, const CodeWeights& to) {
   for (std::int64_t query = 0; query < count; ++query) {
     for (std::int64_t group = 0; group < shape.groups; ++group) {
       const float* own = p + query * kSpanTokens;
@@ -224,7 +209,7 @@ void weigh_codes(const CodeRows& rows, const SideShape& shape, const float* p, s
       const std::int64_t at = query * shape.groups + group;
       to.factors[at] = weigh_group(own, rows.scales + group * kSpanTokens, words,
                                    words + shape.groups * kSpanQuads);
-      to.sums[at] = weigh_biases(own, rows.biases + group * kSpanTokens);
+      to.sums[at] = weigh_biases(span, own, rows.biases + group * kSpanTokens);
     }
   }
 }

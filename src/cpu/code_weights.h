@@ -27,8 +27,8 @@ inline constexpr std::int64_t kQuad = 4;
 inline constexpr float kLargestInteger = 32639.0f;
 // Queries that share each load of codes.
 inline constexpr std::int64_t kCodeQueries = 4;
-// Values with smaller groups are widened instead. From the second on no vector of codes has two
-// groups, whose weights would have to be brought together.
+// Values with smaller groups are widened. Below the second they take cpu/table_values.cc where the
+// target has it: weights of several groups would have to be brought together for each vector.
 inline constexpr std::int64_t kLeastCodeGroup = 16;
 inline constexpr std::int64_t kFullCodeGroup = 64;
 inline constexpr std::int64_t kSpanQuads = kSpanTokens / kQuad;
@@ -41,9 +41,13 @@ struct CodeQueries {
   float* factors;        // [kCodeQueries]: what the integers are multiples of
   float* sums;           // [group][kCodeQueries]: of the query's elements
 
-  // Room for any legal group.
+  // Room for any legal group, and the parts of such room.
   static constexpr std::int64_t floats(std::int64_t dim) {
     return (dim / kQuad * 2 + 1 + dim / 8) * kCodeQueries;
+  }
+  static CodeQueries carve(float* room, std::int64_t dim) {
+    float* factors = room + dim / kQuad * 2 * kCodeQueries;
+    return {reinterpret_cast<std::uint32_t*>(room), factors, factors + kCodeQueries};
   }
 };
 
@@ -54,14 +58,20 @@ struct CodeWeights {
   float* sums;           // [kCodeQueries][group]: of p * bias
 
   // A vector of codes spans up to four groups, and past the last group three more are read.
+  static constexpr std::int64_t floats(std::int64_t groups) {
+    return word_count(groups) + 2 * factor_count(groups);
+  }
+  static CodeWeights carve(float* room, std::int64_t groups) {
+    float* factors = room + word_count(groups);
+    return {reinterpret_cast<std::uint32_t*>(room), factors, factors + factor_count(groups)};
+  }
+
+ private:
   static constexpr std::int64_t word_count(std::int64_t groups) {
     return (kCodeQueries * 2 * groups + 3) * kSpanQuads;
   }
   static constexpr std::int64_t factor_count(std::int64_t groups) {
     return kCodeQueries * groups + 3;
-  }
-  static constexpr std::int64_t floats(std::int64_t groups) {
-    return word_count(groups) + 2 * factor_count(groups);
   }
 };
 

@@ -4,11 +4,23 @@
 
 #include "cpu/quads-inl.h"
 
-// How many times as large `largest` is made before integers are found, so that its inverse is
-// finite.
-HWY_INLINE float lift_of(float largest) {
-  return largest < 1e-30f ? 0x1p64f : 1.0f;
-}
+// Integers for values of at most `largest` magnitude: what they are multiples of, and which.
+struct Multiples {
+  float factor;
+  HWY_INLINE explicit Multiples(float largest)
+      : lift_(largest < 1e-30f ? 0x1p64f : 1.0f),
+        inverse_(largest == 0.0f ? 0.0f : kLargestInteger / (largest * lift_)) {
+    factor = largest * lift_ / kLargestInteger / lift_;
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<hn::RebindToSigned<D>> of(D d, hn::Vec<D> values) const {
+    return hn::NearestInt(hn::Mul(hn::Mul(values, hn::Set(d, lift_)), hn::Set(d, inverse_)));
+  }
+
+ private:
+  float lift_;  // small values are made larger first, so that the inverse is finite
+  float inverse_;
+};
 
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {

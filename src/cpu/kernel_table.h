@@ -5,11 +5,13 @@
 // are elements unless named otherwise; every dim is a multiple of 8.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "codec/hadamard.h"
+#include "core/plan.h"
 #include "core/softmax_state.h"
 #include "cpu/code_weights.h"
 #include "cpu/constants.h"
@@ -30,6 +32,10 @@ inline constexpr std::array kCodebookWidths = {1, 2, 3, 4, 5, 8};
 inline constexpr std::size_t kFirstAffine = kDTypes;
 inline constexpr std::size_t kFirstCodebook = kFirstAffine + kAffineWidths.size();
 inline constexpr std::size_t kCodecs = kFirstCodebook + kCodebookWidths.size();
+
+constexpr bool is_affine(std::size_t codec) {
+  return codec >= kFirstAffine && codec < kFirstCodebook;
+}
 
 // REQUIRES: a codec that VectorCodec::resolve() accepts.
 std::size_t codec_index(const VectorCodec& codec);
@@ -57,6 +63,12 @@ struct SpanTiles {
   std::array<ConstPlanePointers, kSpanTiles> v{};  // row 0 of the tile, row-major
   // Codes of keys of the span that will be read next, or null: worth prefetching.
   std::array<const std::byte*, kSpanTiles> next_k{};
+
+  // Rows of tile `tile` that may be read, counted from its first.
+  TokenRange rows(std::int64_t tile) const {
+    return {std::max<std::int64_t>(begin - tile * kTileTokens, 0),
+            std::min(end - tile * kTileTokens, kTileTokens)};
+  }
 };
 
 // Attention over affine codes in integers (cpu/code_weights.h). All null where the target has no
@@ -86,8 +98,8 @@ struct CodeKernels {
   using Positions = void(const SideShape& shape, std::uint16_t* positions);
   std::array<Positions*, kAffineWidths.size()> positions{};
   // p[query][token] times scales and biases, of `count` queries.
-  using Weigh = void(const CodeRows& rows, const SideShape& shape, const float* p,
-                     std::int64_t count, const CodeWeights& to);
+  using Weigh = void(const SpanTiles& span, const CodeRows& rows, const SideShape& shape,
+                     const float* p, std::int64_t count, const CodeWeights& to);
   Weigh* weigh = nullptr;
   // out[query * stride + positions[dim]] = sum over tokens of p[query][token] *
   // element[token][dim]. Writes CodeRows::padded(dim) floats for each query, those of no dim

@@ -105,6 +105,36 @@ HWY_INLINE void take_out_large(std::int64_t groups, std::int64_t tile, float* sc
   }
 }
 
+// scales[group][token] of the span's value tiles, and biases of affine ones. Tokens of these tiles
+// that may not be read have none, nor have those with a scale beyond kLarge, which are marked.
+HWY_INLINE void load_span_scales(const SpanTiles& span, const SideShape& shape, float* scales,
+                                 float* biases, SpanBits& large) {
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
+    const std::int64_t start = tile * kTileTokens;
+    const auto [begin, end] = span.rows(tile);
+    transpose_scales(shape.scales, planes[1], shape.groups, begin, end, scales + start);
+    if (planes[2] != nullptr) {
+      transpose_scales(shape.scales, planes[2], shape.groups, begin, end, biases + start);
+    }
+    take_out_large(shape.groups, tile, scales, planes[2] == nullptr ? nullptr : biases, large);
+  }
+}
+
+// Sum of p * bias over the span's tiles.
+HWY_INLINE float weigh_biases(const SpanTiles& span, const float* p, const float* biases) {
+  const FloatTag d;
+  FloatVec sums[kTileVectors];
+  for (FloatVec& sum : sums) sum = hn::Zero(d);
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    for (std::int64_t i = 0; i < kTileVectors; ++i) {
+      const std::int64_t at = tile * kTileTokens + i * kLanes;
+      sums[i] = hn::MulAdd(hn::LoadU(d, p + at), hn::LoadU(d, biases + at), sums[i]);
+    }
+  }
+  return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
+}
+
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -26,31 +26,14 @@ HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
 // What a code is worth before its scale.
-template <int kBits, class D>
+template <class D>
 struct Converted {
   HWY_INLINE hn::Vec<D> operator()(hn::Vec<hn::RebindToUnsigned<D>> codes) const {
     return hn::ConvertTo(D(), hn::BitCast(hn::RebindToSigned<D>(), codes));
   }
 };
 template <CodecKind kKind, int kBits, class D>
-using Worth =
-    std::conditional_t<kKind == CodecKind::codebook, Table<kBits, D>, Converted<kBits, D>>;
-
-void load_table_scales(const SpanTiles& span, const SideShape& shape, float* scales, float* biases,
-                       SpanBits& large) {
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
-    const std::int64_t start = tile * kTileTokens;
-    const std::int64_t begin = std::max<std::int64_t>(span.begin - start, 0);
-    const std::int64_t end = std::min(span.end - start, kTileTokens);
-    float* own = planes[2] == nullptr ? nullptr : biases + start;
-    transpose_scales(shape.scales, planes[1], shape.groups, begin, end, scales + start);
-    if (own != nullptr) {
-      transpose_scales(shape.scales, planes[2], shape.groups, begin, end, own);
-    }
-    take_out_large(shape.groups, tile, scales, own == nullptr ? nullptr : biases, large);
-  }
-}
+using Worth = std::conditional_t<kKind == CodecKind::codebook, Table<kBits, D>, Converted<D>>;
 
 void weigh_table(const SpanTiles& span, const SideShape& shape, const float* scales, const float* p,
                  std::int64_t queries, float* weights) {
@@ -67,9 +50,6 @@ void weigh_table(const SpanTiles& span, const SideShape& shape, const float* sca
     }
   }
 }
-
-// Vectors of dims and queries held in registers, as in cpu/values.cc.
-inline constexpr int kTableVectors = kLanes == 16 ? 4 : 2;
 
 // Dims [dim, dim + kCount * Lanes(d)) of all tokens; no vector of dims has two groups.
 template <CodecKind kKind, int kBits, int kQueries, int kCount, class D>
@@ -88,10 +68,9 @@ HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const 
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const auto at = static_cast<std::size_t>(tile);
     const std::int64_t start = tile * kTileTokens;
-    const std::int64_t begin = std::max<std::int64_t>(span.begin - start, 0);
-    const std::int64_t end = std::min(span.end - start, kTileTokens);
+    const auto [begin, end] = span.rows(tile);
     const std::byte* rows = span.v[at][0];
-    Ahead ahead(key_bytes == 0 ? nullptr : span.next_k[at], key_bytes, kTileTokens);
+    Ahead ahead(span.next_k[at], key_bytes, kTileTokens);
     for (std::int64_t t = begin; t < end; ++t) {
       ahead.ask();
       hn::Vec<D> v[kCount];
@@ -119,9 +98,9 @@ void add_table_rows(const SpanTiles& span, const SideShape& shape, std::int64_t 
   const Worth<kKind, kBits, FloatTag> worth;
   std::int64_t key_bytes = key_row_bytes * kTileTokens;
   std::int64_t dim = 0;
-  for (; dim + kTableVectors * kLanes <= shape.dim; dim += kTableVectors * kLanes) {
-    add_table_block<kKind, kBits, kQueries, kTableVectors>(d, worth, span, shape, dim, weights,
-                                                           key_bytes, out);
+  for (; dim + kDimVectors * kLanes <= shape.dim; dim += kDimVectors * kLanes) {
+    add_table_block<kKind, kBits, kQueries, kDimVectors>(d, worth, span, shape, dim, weights,
+                                                         key_bytes, out);
     key_bytes = 0;
   }
   for (; dim + kLanes <= shape.dim; dim += kLanes) {
@@ -169,23 +148,13 @@ void spread_table(const SpanTiles& span, const SideShape& shape, std::int64_t pa
 // Adds each group's sum of p * bias to its dims.
 void add_table_biases(const SpanTiles& span, const SideShape& shape, const float* biases,
                       const float* p, std::int64_t queries, float* out) {
-  const FloatTag d;
-  const TailTag tail;
-  constexpr std::int64_t kVectors = kTileTokens / kLanes;
+  const TailTag d;
   for (std::int64_t query = 0; query < queries; ++query) {
     for (std::int64_t group = 0; group < shape.groups; ++group) {
-      FloatVec sums[kVectors];
-      for (FloatVec& sum : sums) sum = hn::Zero(d);
-      for (std::int64_t t = span.first_tile * kTileTokens; t < span.end_tile * kTileTokens;
-           t += kLanes) {
-        FloatVec& sum = sums[t / kLanes % kVectors];
-        sum = hn::MulAdd(hn::LoadU(d, p + query * kSpanTokens + t),
-                         hn::LoadU(d, biases + group * kSpanTokens + t), sum);
-      }
-      const float bias = reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
+      const float bias = weigh_biases(span, p + query * kSpanTokens, biases + group * kSpanTokens);
       float* dims = out + query * shape.dim + group * shape.group;
       for (std::int64_t i = 0; i < shape.group; i += kTailLanes) {
-        hn::StoreU(hn::Add(hn::LoadU(tail, dims + i), hn::Set(tail, bias)), tail, dims + i);
+        hn::StoreU(hn::Add(hn::LoadU(d, dims + i), hn::Set(d, bias)), d, dims + i);
       }
     }
   }
@@ -195,7 +164,7 @@ template <CodecKind kKind, std::size_t kFirst, std::size_t kCount, std::size_t k
 void fill_tables(const std::array<int, kCount>& widths, TableKernels& tables) {
   if constexpr (kLanes >= 8 && kAt < kCount) {  // what load_codes() takes
     constexpr int kBits = kKind == CodecKind::affine ? kAffineWidths[kAt] : kCodebookWidths[kAt];
-    tables.load_scales = load_table_scales;
+    tables.load_scales = load_span_scales;
     tables.weigh = weigh_table;
     tables.add_biases = add_table_biases;
     tables.add[kFirst + kAt] = add_table<kKind, kBits>;
@@ -204,16 +173,9 @@ void fill_tables(const std::array<int, kCount>& widths, TableKernels& tables) {
   }
 }
 
-template <std::int64_t kWidth>
-void fill_all_tables(KernelTable& table) {
-  if constexpr (kWidth >= 8) {
-    fill_tables<CodecKind::affine, 0>(kAffineWidths, table.tables);
-    fill_tables<CodecKind::codebook, kFirstCodebook - kFirstAffine>(kCodebookWidths, table.tables);
-  }
-}
-
 void export_tables(KernelTable& table) {
-  fill_all_tables<kLanes>(table);
+  fill_tables<CodecKind::affine, 0>(kAffineWidths, table.tables);
+  fill_tables<CodecKind::codebook, kFirstCodebook - kFirstAffine>(kCodebookWidths, table.tables);
 }
 
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE

@@ -20,12 +20,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
-// Vectors of dims and queries held in registers: 4 x 4 (narrow) or 4 x 6 (wide) of 32 with AVX-512,
-// 2 x 4 or 2 x 6 of 16 elsewhere.
-inline constexpr int kVectors = kLanes == 16 ? 4 : 2;
 inline constexpr int kNarrowBlock = 4;
 inline constexpr int kWideValues = 6;
-inline constexpr std::int64_t kPanelDims = kVectors * kLanes < 8 ? 8 : kVectors * kLanes;
+inline constexpr std::int64_t kPanelDims = kDimVectors * kLanes < 8 ? 8 : kDimVectors * kLanes;
 
 // Value rows [begin, end) of `stride` elements each; p and out of the queries are kSpanTokens and
 // out_stride apart.
@@ -97,8 +94,8 @@ template <DType kType, int kQueries>
 void add_rows(const ValueRows& rows, std::int64_t dims, bool from_zero) {
   const FloatTag d;
   std::int64_t dim = 0;
-  for (; dim + kVectors * kLanes <= dims; dim += kVectors * kLanes) {
-    add_block<kType, kQueries, kVectors>(d, rows, dim, from_zero);
+  for (; dim + kDimVectors * kLanes <= dims; dim += kDimVectors * kLanes) {
+    add_block<kType, kQueries, kDimVectors>(d, rows, dim, from_zero);
   }
   for (; dim + kLanes <= dims; dim += kLanes) {
     add_block<kType, kQueries, 1>(d, rows, dim, from_zero);
@@ -123,12 +120,13 @@ void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, std::int64
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const auto at = static_cast<std::size_t>(tile);
     const std::int64_t start = tile * kTileTokens;
+    const TokenRange readable = span.rows(tile);
     for (std::int64_t first = 0; first < queries; first += kNarrowBlock) {
       const ValueRows rows{
           .data = span.v[at][0],
           .stride = value_dim,
-          .begin = std::max<std::int64_t>(span.begin - start, 0),
-          .end = std::min(span.end - start, kTileTokens),
+          .begin = readable.begin,
+          .end = readable.end,
           .p = p + first * kSpanTokens + start,
           .out = out + first * value_dim,
           .out_stride = value_dim,

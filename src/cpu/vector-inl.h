@@ -35,7 +35,7 @@ inline constexpr std::int64_t kTailLanes = kLanesOf<TailTag>;
 template <class D, typename Reduce>
 HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce reduce) {
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (kLanesOf < D >> 1) {
+  if constexpr (hn::MaxLanes(D()) != 1) {
     const hn::Half<D> half;
     return reduce_lanes(half, reduce(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), reduce);
   }
@@ -44,6 +44,9 @@ HWY_INLINE float reduce_lanes(D /* d */, hn::Vec<D> v, [[maybe_unused]] Reduce r
 }
 
 inline constexpr std::int64_t kTileVectors = kTileTokens / kLanes;
+// Vectors of dims whose sums are held in registers for 4 (few queries) or 6 (many): 16 or 24 of 32
+// registers with AVX-512, 8 or 12 of 16 elsewhere.
+inline constexpr int kDimVectors = kLanes == 16 ? 4 : 2;
 
 // Of the vectors of one tile; they are spoiled.
 template <typename Reduce>
