@@ -32,6 +32,7 @@ enum class ErrorCode : std::uint16_t {
   books_broken = 11,    // check() found a contradiction: a bug in pagekv
   corrupt_file = 12,    // a file's content is not what its format allows
   io_error = 13,        // the system refused to read or write. numbers: errno
+  invalidated = 14,     // the namespace has ended: invalidate()
 };
 
 // Short name of a code, for logs: "pool_exhausted". Never null.

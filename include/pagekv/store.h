@@ -44,8 +44,9 @@ struct GroupStats {
   std::int64_t committed_pages = 0;   // backed by memory = free + retiring + referenced
   std::int64_t free_pages = 0;        // of the committed ones
   std::int64_t retiring_pages = 0;    // given up, waiting for a stream to pass
-  std::int64_t referenced_pages = 0;  // held by a sequence, view or step
+  std::int64_t referenced_pages = 0;  // held by a sequence, view, step or prefix index
   std::int64_t shared_pages = 0;      // of those, held more than once
+  std::int64_t cached_pages = 0;      // of those, held by a prefix index alone
   std::int64_t pinned_pages = 0;      // of those, what the reclaimer may not give up
 };
 

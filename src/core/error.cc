@@ -17,6 +17,7 @@ const char* name(ErrorCode code) {
     case ErrorCode::books_broken: return "books_broken";
     case ErrorCode::corrupt_file: return "corrupt_file";
     case ErrorCode::io_error: return "io_error";
+    case ErrorCode::invalidated: return "invalidated";
   }
   return "unknown";
 }

@@ -130,14 +130,23 @@ PageId PagePool::acquire() {
 }
 
 void PagePool::add_reference(PageId page) {
-  assert(info(page).state == State::referenced);
-  if (++info(page).references == 2) ++shared_pages_;
+  Page& entry = info(page);
+  assert(entry.state == State::referenced);
+  count_kept(entry, -1);
+  if (++entry.references == 2) ++shared_pages_;
+  count_kept(entry, 1);
 }
 
 void PagePool::release(PageId page) {
   Page& entry = info(page);
   assert(entry.state == State::referenced && entry.references > 0);
+  count_kept(entry, -1);
   if (--entry.references == 1) --shared_pages_;
+  count_kept(entry, 1);
+  if (entry.references == 1 && entry.keeper != nullptr &&
+      entry.keeper->place == KeptPage::Place::parked) {
+    entry.keeper->order->wake(*entry.keeper);
+  }
   if (entry.references > 0) return;
   const Fence fence = backend_.record_fence();
   if (backend_.passed(fence)) {
@@ -146,6 +155,32 @@ void PagePool::release(PageId page) {
   }
   entry.state = State::retiring;
   retired_.push_back({page, fence});
+}
+
+void PagePool::keep(PageId page, KeptPage& keeper) {
+  assert(info(page).keeper == nullptr);
+  add_reference(page);
+  info(page).keeper = &keeper;
+  count_kept(info(page), 1);
+}
+
+void PagePool::unkeep(PageId page) {
+  count_kept(info(page), -1);
+  info(page).keeper = nullptr;
+  release(page);
+}
+
+void PagePool::count_pins(PageId page, int sign) {
+  count_kept(info(page), sign);
+}
+
+void PagePool::count_kept(const Page& page, int sign) {
+  if (page.keeper == nullptr) return;
+  const bool alone = page.references == 1;
+  const bool pinned = page.keeper->pins > 0;
+  cached_pages_ += alone ? sign : 0;
+  pinned_pages_ += pinned ? sign : 0;
+  reclaimable_pages_ += alone && !pinned ? sign : 0;
 }
 
 void PagePool::collect_retired() {
@@ -178,7 +213,12 @@ GroupStats PagePool::stats() const {
                    .retiring_pages = static_cast<std::int64_t>(retired_.size())};
   stats.referenced_pages = committed_pages_ - stats.free_pages - stats.retiring_pages;
   stats.shared_pages = shared_pages_;
+  stats.cached_pages = cached_pages_;
   return stats;
+}
+
+void PagePool::add_kept(std::vector<std::uint32_t>& held) const {
+  for (std::size_t at = 0; at < held.size(); ++at) held[at] += pages_[at].keeper != nullptr ? 1 : 0;
 }
 
 Status PagePool::check(const std::vector<std::uint32_t>& held) const {
@@ -206,7 +246,35 @@ Status PagePool::check(const std::vector<std::uint32_t>& held) const {
         "the {4} committed",
         {group_, free, retiring, referenced, committed_pages_, shared});
   }
+  if (auto ok = check_kept(); !ok) return ok;
   return check_lists();
+}
+
+// The counts of kept pages are those of the pages, and keepers know what they keep.
+Status PagePool::check_kept() const {
+  std::int64_t cached = 0;
+  std::int64_t reclaimable = 0;
+  std::int64_t pinned = 0;
+  bool good = true;
+  for (std::int64_t at = 0; at < end_page_; ++at) {
+    const Page& page = pages_[static_cast<std::size_t>(at)];
+    if (page.keeper == nullptr) continue;
+    const bool alone = page.references == 1;
+    cached += alone ? 1 : 0;
+    pinned += page.keeper->pins > 0 ? 1 : 0;
+    reclaimable += alone && page.keeper->pins == 0 ? 1 : 0;
+    good = good && index(page.keeper->pages[static_cast<std::size_t>(group_)].id) == at &&
+           page.keeper->pages[static_cast<std::size_t>(group_)].rows <= page.claimed;
+  }
+  if (!good || cached != cached_pages_ || reclaimable != reclaimable_pages_ ||
+      pinned != pinned_pages_) {
+    return fail(
+        ErrorCode::books_broken,
+        "group {0}: {1} cached pages on the books, {2} found; {3} reclaimable, {4} found; or "
+        "pins miscounted, or a keeper that does not know its page",
+        {group_, cached_pages_, cached, reclaimable_pages_, reclaimable});
+  }
+  return {};
 }
 
 // Each list holds exactly the pages of its state, once.

@@ -19,6 +19,7 @@
 
 #include "core/backend.h"
 #include "core/ids.h"
+#include "core/kept_page.h"
 #include "pagekv/error.h"
 #include "pagekv/layout.h"
 #include "pagekv/store.h"
@@ -50,6 +51,17 @@ class PagePool {
   void add_reference(PageId page);  // REQUIRES: somebody holds it
   void release(PageId page);        // one reference
 
+  // A reference of the prefix index, one per page at most: keeper(page) is its record. A parked one
+  // is woken when it holds the last reference.
+  void keep(PageId page, KeptPage& keeper);  // REQUIRES: somebody holds it, keeper() is null
+  void unkeep(PageId page);
+  KeptPage* keeper(PageId page) const { return info(page).keeper; }
+  // Around every change of a keeper's pins.
+  void count_pins(PageId page, int sign);
+  // Kept pages that nobody else holds and nothing pins; those that are pinned.
+  std::int64_t reclaimable_pages() const { return reclaimable_pages_; }
+  std::int64_t pinned_pages() const { return pinned_pages_; }
+
   std::uint32_t references(PageId page) const { return info(page).references; }
   std::int64_t claimed(PageId page) const { return info(page).claimed; }
   void set_claimed(PageId page, std::int64_t rows) {
@@ -58,6 +70,8 @@ class PagePool {
 
   LayerAddress address(int layer) const;
   GroupStats stats() const;
+  // Adds the references of the prefix index to `held`.
+  void add_kept(std::vector<std::uint32_t>& held) const;
   // Compares the books with `held`: how often each page is held, by PageId, as found by walking all
   // holders.
   Status check(const std::vector<std::uint32_t>& held) const;
@@ -68,6 +82,7 @@ class PagePool {
   struct Page {
     std::uint32_t references = 0;
     std::uint32_t claimed = 0;  // one more than the highest row anyone sees or has reserved
+    KeptPage* keeper = nullptr;
     State state = State::uncommitted;
   };
   struct Retired {
@@ -82,6 +97,8 @@ class PagePool {
   Status commit_run(std::int64_t first, std::int64_t count);  // memory only, not the books
   void decommit_run(std::int64_t first, std::int64_t count);
   void make_free(PageId page);
+  void count_kept(const Page& page, int sign);
+  Status check_kept() const;
   Status check_lists() const;
   // Calls visit(offset, bytes) for each run of arena bytes that pages [first, first + count)
   // occupy.
@@ -100,6 +117,9 @@ class PagePool {
   std::vector<PageId> free_;         // a stack: the page given back last is taken first, it is warm
   std::vector<PageId> decommitted_;  // pages below end_page_ that have no memory now
   std::int64_t shared_pages_ = 0;    // with more than one reference
+  std::int64_t cached_pages_ = 0;    // whose only reference is their keeper's
+  std::int64_t reclaimable_pages_ = 0;
+  std::int64_t pinned_pages_ = 0;
   std::deque<Retired> retired_;
 };
 

@@ -208,6 +208,7 @@ Status StoreCore::check() const {
   views.for_each([&](const PageHolder& holder) {
     if (status) status = check_holder(holder, holder.length, held);
   });
+  for (std::size_t group = 0; group < pools_.size(); ++group) pools_[group].add_kept(held[group]);
   for (const StepState* step : live_steps) {
     in_steps -= step->count;
     if (status) status = check_step(*step, held, written);

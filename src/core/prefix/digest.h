@@ -1,0 +1,26 @@
+// Identities that mean the same in every process: of a namespace, and of a page in it.
+//
+// Fields are written as [tag: 1 byte][length: 8 bytes, little-endian][bytes], so that no two lists
+// of fields have the same bytes. docs/reuse.md gives the lists.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "pagekv/layout.h"
+#include "pagekv/prefix_index.h"
+
+namespace pagekv::inline v0::internal {
+
+// All fields of a namespace, those included that come from the store: layout and numerics.
+std::string namespace_bytes(const NamespaceSpec& spec, const CacheLayout& layout,
+                            const std::string& device);
+// What a cached value depends on in a layout: shapes, formats, windows, donors, the page size. Not
+// how pages are arranged in memory.
+std::string layout_bytes(const CacheLayout& layout);
+
+Digest digest_of(const std::string& bytes);
+// `parent`: of the page before, of the namespace for the first page.
+Digest page_digest(const Digest& parent, std::span<const TokenId> tokens);
+
+}  // namespace pagekv::inline v0::internal
