@@ -201,7 +201,8 @@ class PrefixHistory {
                               {.priority = static_cast<int>(below(kPrefixPriorities))});
     ASSERT_TRUE(done) << done.error().message();
     space.inserted.insert(tokens);
-    if (length < running.tokens.size()) return;
+    // A pinned prefix may need the very page of a window that the new one needs.
+    if (length < running.tokens.size() || (!no_windows() && !pins_.empty())) return;
     ASSERT_EQ(*cache_.index().peek(space.handle, ids(tokens), {.leave_tokens = 0}),
               static_cast<std::int64_t>(length))
         << "what was just inserted is found, tails of windows included";

@@ -146,20 +146,21 @@ void PrefixIndexState::give_up_windows(Goal& goal) {
   });
 }
 
-// A page that nobody uses, followed only by pages in use: those who use them have other pages of
-// the same tokens. All of them leave the index; what is in use stays with its users.
+// Pages that nobody reads, of nodes that are in use all the same: those who use what follows have
+// other pages of the same tokens, or share but the window's. Such a node leaves the index with all
+// that follows it; what is in use stays with its users.
 void PrefixIndexState::give_up_subtrees(Goal& goal) {
   while (goal.missing > 0) {
     PrefixNode* node = nullptr;
     {
       const std::lock_guard store_lock(store_->mutex());
-      node = static_cast<PrefixNode*>(order_.oldest());
-      if (node == nullptr) return;
-      if (in_use(*node)) {
-        order_.park(*node);
-        continue;
-      }
+      order_.for_each([&](KeptPage& page) {
+        const PageId id = page.pages[static_cast<std::size_t>(goal.group)].id;
+        const bool alone = id != kNoPage && store_->pool(goal.group).references(id) == 1;
+        if (node == nullptr && alone) node = static_cast<PrefixNode*>(&page);
+      });
     }
+    if (node == nullptr) return;
     remove_below(*node);
     Offers none;
     give_up(*node, goal, none);

@@ -80,7 +80,6 @@ class PrefixIndexState final : public Reclaimer,
   Insertion prepare(PrefixSpace& space, std::span<const TokenId> tokens,
                     const SequenceState& sequence);
   Status check_keepers(const Insertion& insertion, const SequenceState& sequence) const;
-  bool can_keep(const PrefixNode* before, const PrefixNode* self, int group, PageId page) const;
   void store_pages(Insertion& insertion, const SequenceState& sequence, int priority);
   void exchange_pages(PrefixNode& node, std::uint32_t rows, const SequenceState& sequence);
   void keep_pages(PrefixNode& node, const SequenceState& sequence);

@@ -131,29 +131,20 @@ PrefixIndexState::Insertion PrefixIndexState::prepare(PrefixSpace& space,
   return plan;
 }
 
-// Whether a node behind `before` may keep the page; `self`: that node, if it is there already. A
-// page has one keeper; but a sibling that has less of it than its own tokens, since its window had
-// moved on, hands it over: the new node serves what that one could.
-bool PrefixIndexState::can_keep(const PrefixNode* before, const PrefixNode* self, int group,
-                                PageId page) const {
-  const auto* keeper = static_cast<const PrefixNode*>(store_->pool(group).keeper(page));
-  if (keeper == nullptr || keeper == self) return true;
-  return before != nullptr && keeper->parent == before &&
-         keeper->pages[static_cast<std::size_t>(group)].rows < keeper->token_count;
-}
-
 // A page that is kept already must not be kept again under other tokens: that is how one tenant's
-// rows would come to another, or a new model's name to an old model's rows.
+// rows would come to another, or a new model's name to an old model's rows. Of a window's page a
+// node may keep less than its tokens, so there a second one is no contradiction; see keep_page().
 Status PrefixIndexState::check_keepers(const Insertion& insertion,
                                        const SequenceState& sequence) const {
-  const auto first = static_cast<std::int64_t>(insertion.covered.size());
-  const std::int64_t end = first + (insertion.grown != nullptr ? 1 : 0) +
-                           static_cast<std::int64_t>(insertion.fresh.size());
-  for (std::int64_t at = first; at < end; ++at) {
+  const std::int64_t end = store_->pages_over(static_cast<std::int64_t>(insertion.tokens.size()));
+  for (auto at = static_cast<std::int64_t>(insertion.covered.size()); at < end; ++at) {
     for (int group = 0; group < layout().group_count(); ++group) {
       const PageId page = page_id(sequence, group, at);
-      const PrefixNode* before = at == first ? insertion.before : nullptr;
-      if (page == kNoPage || can_keep(before, insertion.grown, group, page)) continue;
+      if (page == kNoPage) continue;
+      const auto* keeper = static_cast<const PrefixNode*>(store_->pool(group).keeper(page));
+      const bool window = layout().group(group).window_tokens > 0;
+      if (keeper == nullptr || keeper == insertion.grown) continue;
+      if (window && keeper->space == insertion.before->space) continue;
       return fail(ErrorCode::invalid_argument,
                   "page {0} of the sequence is stored already, under other tokens or in another "
                   "namespace",
@@ -201,7 +192,7 @@ void PrefixIndexState::exchange_pages(PrefixNode& node, std::uint32_t rows,
     const PageId own = page_id(sequence, group, node.depth);
     const KeptPage::Held& stored = node.pages[static_cast<std::size_t>(group)];
     const PagePool& pool = store_->pool(group);
-    if (own == kNoPage || !can_keep(node.parent, &node, group, own)) continue;
+    if (own == kNoPage) continue;
     if (stored.rows < rows || (stored.rows == rows && pool.references(stored.id) == 1)) {
       keep_page(node, group, own, rows);
     }
@@ -216,12 +207,15 @@ void PrefixIndexState::keep_pages(PrefixNode& node, const SequenceState& sequenc
   }
 }
 
-// REQUIRES: can_keep().
+// A page has one keeper. A sibling that has less of it than its own tokens, since its window had
+// moved on, hands it over: the new node serves what that one could. Otherwise the first keeps it.
 void PrefixIndexState::keep_page(PrefixNode& node, int group, PageId page, std::uint32_t rows) {
   KeptPage::Held& held = node.pages[static_cast<std::size_t>(group)];
   if (held.id != page) {
-    if (KeptPage* sibling = store_->pool(group).keeper(page)) {
-      let_go(static_cast<PrefixNode&>(*sibling), group);
+    if (auto* keeper = static_cast<PrefixNode*>(store_->pool(group).keeper(page))) {
+      const bool less = keeper->pages[static_cast<std::size_t>(group)].rows < keeper->token_count;
+      if (keeper->parent != node.parent || keeper->pins > 0 || !less) return;
+      let_go(*keeper, group);
     }
     let_go(node, group);
     store_->pool(group).keep(page, node);
