@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/store_core.h"
 #include "support/random_data.h"
 #include "test_backend.h"
 #include "token_cache.h"
@@ -17,6 +18,7 @@ struct Setting {
   const char* name;
   const char* format;
   const char* overrides;
+  std::int64_t page_tokens = 32;
 };
 
 constexpr int kLayers = 4;  // of which 1 has a window, and 3 reads layer 0
@@ -27,7 +29,7 @@ constexpr std::int64_t kTokens = 150;
 LayoutSpec layout(const Setting& setting) {
   const Format base = *Format::parse(setting.format);
   const auto formats = parse_layer_formats(base, setting.overrides, kLayers);
-  LayoutSpec spec = small_layout({0, 40, 0, 0}, base, 32, 60);
+  LayoutSpec spec = small_layout({0, 40, 0, 0}, base, setting.page_tokens, 60);
   for (std::size_t at = 0; at < spec.layers.size(); ++at) {
     spec.layers[at].format = formats->at(at);
     spec.layers[at].key_dim = kKeyDim;
@@ -151,9 +153,52 @@ TEST_P(Reuse, ViewsAndStepsGiveTheSameBits) {
   EXPECT_TRUE(store().check());
 }
 
+TEST_P(Reuse, FoundOrComputedGivesTheSameBits) {
+  const auto ids = [](const Tokens& tokens) {
+    return std::vector<TokenId>(tokens.begin(), tokens.end());
+  };
+  auto whole = *store().create_sequence();
+  ASSERT_TRUE(tokens_.append(whole, part(0, kTokens)));
+  one_row_ = attend(whole.ref(), 1);
+  many_rows_ = attend(whole.ref(), 40);
+  whole = Sequence();
+
+  auto index = *PrefixIndex::make(store());
+  const PrefixNamespace space = *index.open({});
+  const auto serve = [&](const char* what) {  // returns what was found
+    auto sequence = *index.match(space, ids(part(0, kTokens)));
+    const std::int64_t found = sequence.length();
+    EXPECT_TRUE(tokens_.append(sequence, part(found, kTokens)));
+    expect_same(sequence.ref(), what);
+    EXPECT_TRUE(index.insert(space, ids(part(0, kTokens)), sequence));
+    return found;
+  };
+  EXPECT_EQ(serve("computed"), 0);
+  EXPECT_EQ(serve("found"), kTokens - 1);
+
+  Tokens other = part(0, 100);  // parts from it inside a page
+  const Tokens end = part(700, 760);
+  other.insert(other.end(), end.begin(), end.end());
+  auto beside = *index.match(space, ids(other));
+  EXPECT_EQ(beside.length(), 100);
+  ASSERT_TRUE(tokens_.append(beside, end));
+  ASSERT_TRUE(index.insert(space, ids(other), beside));
+  beside = Sequence();
+  EXPECT_EQ(serve("beside another"), kTokens - 1);
+
+  const auto pages = static_cast<int>(index.stats().stored_pages);
+  for (int gone = 1; gone <= pages; ++gone) {  // given up page by page, and filled again
+    store().core()->reclaimer.lock()->reclaim(0, gone);
+    EXPECT_LT(serve("in part given up"), kTokens);
+  }
+  index.clear();
+  EXPECT_TRUE(store().check());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Settings, Reuse,
-    ::testing::Values(Setting{"bf16", "bf16", ""}, Setting{"kv8", "kv8", ""},
+    ::testing::Values(Setting{"bf16", "bf16", ""}, Setting{"small_pages", "bf16", "", 16},
+                      Setting{"large_pages", "kv4", "", 64}, Setting{"kv8", "kv8", ""},
                       Setting{"kv3", "kv3", ""}, Setting{"k8v3", "k8v3", ""},
                       Setting{"k4v4", "k4v4", ""},
                       Setting{"rotated", "k=affine:4:rot,v=affine:6:32:rot", ""},
