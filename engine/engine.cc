@@ -53,9 +53,8 @@ LlamaConfig llama_config(const Llama2cModel& file) {
 }
 
 Result<std::unique_ptr<Tokenizer>> open_llama2c_tokenizer(const std::string& model_path,
-                                                          const OpenOptions& options,
+                                                          std::string path,
                                                           std::int64_t vocabulary) {
-  std::string path = options.tokenizer_path;
   if (path.empty()) {
     const std::filesystem::path folder = std::filesystem::path(model_path).parent_path();
     std::error_code ignored;
@@ -77,10 +76,16 @@ Result<OpenModel> open_llama2c(const MappedFile& mapped, const OpenOptions& opti
   Result<std::unique_ptr<Model>> model = make_llama(llama_config(*file), lookup, options.load);
   if (!model) return tl::unexpected<Error>(model.error());
   Result<std::unique_ptr<Tokenizer>> tokenizer =
-      open_llama2c_tokenizer(mapped.path(), options, file->vocabulary_size);
+      open_llama2c_tokenizer(mapped.path(), options.tokenizer_path, file->vocabulary_size);
   if (!tokenizer) return tl::unexpected<Error>(tokenizer.error());
   return OpenModel{std::move(*model), std::move(*tokenizer),
                    fail(ErrorCode::unsupported, "llama2.c checkpoints have no chat template")};
+}
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_of_gguf(const MappedFile& mapped) {
+  const Result<GgufFile> file = GgufFile::parse(mapped.bytes());
+  if (!file) return tl::unexpected<Error>(file.error());
+  return make_tokenizer(*file);
 }
 
 Result<ModelOutline> outline_gguf(const MappedFile& mapped) {
@@ -115,6 +120,16 @@ Result<OpenModel> open_model(const std::string& path, const OpenOptions& options
   return with_file(
       path, [&](const MappedFile& mapped) { return open_gguf(mapped, options); },
       [&](const MappedFile& mapped) { return open_llama2c(mapped, options); });
+}
+
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path,
+                                                  const std::string& tokenizer_path) {
+  const auto of_llama2c = [&](const MappedFile& mapped) -> Result<std::unique_ptr<Tokenizer>> {
+    const Result<Llama2cModel> file = parse_llama2c(mapped.bytes());
+    if (!file) return tl::unexpected<Error>(file.error());
+    return open_llama2c_tokenizer(path, tokenizer_path, file->vocabulary_size);
+  };
+  return with_file(path, tokenizer_of_gguf, of_llama2c);
 }
 
 Result<ModelOutline> outline_model(const std::string& path) {

@@ -32,7 +32,11 @@ struct OpenOptions {
 // afterwards. Errors: io_error, out_of_memory, and those of load_model() and make_tokenizer().
 Result<OpenModel> open_model(const std::string& path, const OpenOptions& options = {});
 
-// The same without loading weights. Errors: as open_model().
+// The tokenizer alone; `tokenizer_path` as in OpenOptions. Errors: as open_model().
+Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path,
+                                                  const std::string& tokenizer_path = {});
+
+// What the model is, without loading weights. Errors: as open_model().
 Result<ModelOutline> outline_model(const std::string& path);
 
 // The layers with these formats: `base`, but for those that `overrides` names, as

@@ -3,8 +3,8 @@
 #include "bench/measure.h"
 #include "tools/bench_attention.h"
 #include "tools/bench_model.h"
-#include "tools/bench_report.h"
 #include "tools/console.h"
+#include "tools/report.h"
 
 namespace pagekv_tool {
 
@@ -14,7 +14,7 @@ int bench(const BenchOptions& options) {
   const auto rows = asked.attention ? bench_attention(asked) : bench_model(asked);
   if (!rows) return report_error(rows.error().message());
   print_note(pagekv::bench::machine_line());
-  print_bench(*rows, asked.output);
+  print_report(*rows, asked.output);
   return kExitOk;
 }
 

@@ -113,7 +113,7 @@ void measure(Subject& subject, bench::ReadProbe& probe) {
                            (subject.attention.head_tokens() * static_cast<double>(shape.queries)));
 }
 
-BenchRow report(const BenchOptions& options, const Subject& subject) {
+ReportRow report(const BenchOptions& options, const Subject& subject) {
   const bench::Attention& attention = subject.attention;
   const bench::AttentionCase& shape = attention.shape();
   const auto median = [](const std::vector<double>& values) {
@@ -123,7 +123,7 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
   const std::string heads = fmt::format("{}/{}", shape.query_heads, shape.kv_heads);
   const std::string arithmetic = shape.arithmetic == pagekv::Arithmetic::fast ? "fast" : "exact";
   const double gbps = attention.bytes() / median(subject.ms) / 1e6;
-  BenchRow row;
+  ReportRow row;
   row.fields = {{"kv", shape.kv},
                 {"bits", attention.bits()},
                 {"ctx", shape.context},
@@ -172,9 +172,9 @@ BenchRow report(const BenchOptions& options, const Subject& subject) {
 
 }  // namespace
 
-pagekv::Result<std::vector<BenchRow>> bench_attention(const BenchOptions& options) {
+pagekv::Result<std::vector<ReportRow>> bench_attention(const BenchOptions& options) {
   bench::ReadProbe probe(set_bytes(options));
-  std::vector<BenchRow> rows;
+  std::vector<ReportRow> rows;
   Progress progress("measuring");
   std::int64_t done = 0;
   for (const std::int64_t context : options.contexts) {

@@ -5,13 +5,13 @@
 
 #include "pagekv/error.h"
 #include "tools/bench.h"
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 namespace pagekv_tool {
 
 // Measures every combination of the options. Errors: invalid_argument (heads that do not divide, a
 // format illegal for a head dim, an unknown target), out_of_memory, and books_broken where an
 // answer is wrong: nothing is timed then.
-pagekv::Result<std::vector<BenchRow>> bench_attention(const BenchOptions& options);
+pagekv::Result<std::vector<ReportRow>> bench_attention(const BenchOptions& options);
 
 }  // namespace pagekv_tool

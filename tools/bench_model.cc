@@ -132,9 +132,9 @@ pagekv::Status measure(Subject& subject, const Work& work, std::vector<double>& 
   return status;
 }
 
-BenchRow report(const BenchOptions& options, const engine::ModelInfo& info, const Subject& subject,
-                const Work& work, const std::vector<double>& rates) {
-  BenchRow row;
+ReportRow report(const BenchOptions& options, const engine::ModelInfo& info, const Subject& subject,
+                 const Work& work, const std::vector<double>& rates) {
+  ReportRow row;
   row.fields = {{"model", info.name},
                 {"kv", subject.format},
                 {"arithmetic", subject.arithmetic},
@@ -157,7 +157,7 @@ BenchRow report(const BenchOptions& options, const engine::ModelInfo& info, cons
 
 }  // namespace
 
-pagekv::Result<std::vector<BenchRow>> bench_model(const BenchOptions& options) {
+pagekv::Result<std::vector<ReportRow>> bench_model(const BenchOptions& options) {
   const std::vector<Work> works = works_of(options);
   const auto loader = pagekv::make_thread_executor(options.threads.front());
   if (!loader) return tl::unexpected<pagekv::Error>(loader.error());
@@ -191,7 +191,7 @@ pagekv::Result<std::vector<BenchRow>> bench_model(const BenchOptions& options) {
       }
     }
   }
-  std::vector<BenchRow> rows;
+  std::vector<ReportRow> rows;
   for (const Subject& subject : subjects) {
     for (std::size_t i = 0; i < works.size(); ++i) {
       rows.push_back(report(options, model.info(), subject, works[i], subject.rates[i]));

@@ -52,7 +52,7 @@ int all_processors() {
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-void add_model_source(CLI::App& app, ModelOptions& options) {
+void add_tokenizer_source(CLI::App& app, ModelOptions& options) {
   app.add_option("-m,--model", options.model,
                  "A GGUF file, or a llama2.c checkpoint (*.bin). Default: $PAGEKV_MODEL, else "
                  "SmolLM2-135M-Instruct in the user's cache folder")
@@ -60,6 +60,10 @@ void add_model_source(CLI::App& app, ModelOptions& options) {
   app.add_option("--tokenizer", options.tokenizer,
                  "Of a llama2.c checkpoint (default: tok512.bin or tokenizer.bin beside it)")
       ->type_name("FILE");
+}
+
+void add_model_source(CLI::App& app, ModelOptions& options) {
+  add_tokenizer_source(app, options);
   app.add_option("--weights", options.weights,
                  "How matrices are kept; auto: f32 where the file has f32, else bf16")
       ->check(CLI::IsMember({"auto", "bf16", "f32"}))

@@ -32,8 +32,9 @@ inline constexpr std::int64_t kMaxTokens = std::int64_t{1} << 40;
 // The default of -t.
 int all_processors();
 
-// All bind to `options`, which must outlive the parse. The first adds the model alone, the second
-// threads too.
+// All bind to `options`, which must outlive the parse. The first adds what a tokenizer needs, the
+// second a model alone, the third threads too.
+void add_tokenizer_source(CLI::App& app, ModelOptions& options);
 void add_model_source(CLI::App& app, ModelOptions& options);
 void add_model_options(CLI::App& app, ModelOptions& options);
 void add_cache_options(CLI::App& app, ModelOptions& options);

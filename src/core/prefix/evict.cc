@@ -83,7 +83,8 @@ void PrefixIndexState::give_up_leaves(Goal& goal, Offers& offers) {
     PrefixNode* before = leaf->parent;
     give_up(*leaf, goal, offers);
     // What no window can serve any more goes with it.
-    while (before->parent != nullptr && before->children.empty() && !serves(*before)) {
+    while (has_windows_ && before->parent != nullptr && before->children.empty() &&
+           !serves(*before)) {
       PrefixNode* next = before->parent;
       {
         const std::lock_guard store_lock(store_->mutex());

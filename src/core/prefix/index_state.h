@@ -109,6 +109,7 @@ class PrefixIndexState final : public Reclaimer,
 
   std::shared_ptr<StoreCore> store_;
   std::shared_ptr<PageSink> sink_;
+  bool has_windows_ = false;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<PrefixSpace>> spaces_;  // by all their fields
   std::size_t spaces_worth_a_look_ = 16;

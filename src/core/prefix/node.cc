@@ -66,7 +66,8 @@ PrefixNode& link(PrefixNode& parent, std::unique_ptr<PrefixNode> child) {
 
 std::unique_ptr<PrefixNode> unlink(PrefixNode& node) {
   std::vector<std::unique_ptr<PrefixNode>>& siblings = node.parent->children;
-  const auto at = siblings.begin() + (child_at(*node.parent, node.tokens()) - siblings.begin());
+  auto at = siblings.begin();
+  if (siblings.size() > 1) at += child_at(*node.parent, node.tokens()) - at;
   assert(at != siblings.end() && at->get() == &node);
   std::unique_ptr<PrefixNode> owner = std::move(*at);
   siblings.erase(at);

@@ -1,4 +1,4 @@
-#include "tools/bench_report.h"
+#include "tools/report.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 namespace pagekv_tool {
 namespace {
 
-void print_markdown(const std::vector<BenchRow>& rows) {
+void print_markdown(const std::vector<ReportRow>& rows) {
   std::string head = "|";
   std::string rule = "|";
   for (const auto& [column, text] : rows.front().shown) {
@@ -18,22 +18,22 @@ void print_markdown(const std::vector<BenchRow>& rows) {
     rule += "---|";
   }
   fmt::print("{}\n{}\n", head, rule);
-  for (const BenchRow& row : rows) {
+  for (const ReportRow& row : rows) {
     std::string line = "|";
     for (const auto& [column, text] : row.shown) line += " " + text + " |";
     fmt::print("{}\n", line);
   }
 }
 
-void print_list(const std::vector<BenchRow>& rows) {
+void print_list(const std::vector<ReportRow>& rows) {
   auto list = nlohmann::ordered_json::array();
-  for (const BenchRow& row : rows) list.push_back(row.fields);
+  for (const ReportRow& row : rows) list.push_back(row.fields);
   fmt::print("{}\n", list.dump(2));
 }
 
 }  // namespace
 
-void print_bench(const std::vector<BenchRow>& rows, const std::string& output) {
+void print_report(const std::vector<ReportRow>& rows, const std::string& output) {
   if (rows.empty()) return;
   if (output == "md") return print_markdown(rows);
   if (output == "json") return print_list(rows);
