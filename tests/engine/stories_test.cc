@@ -47,7 +47,7 @@ TEST_P(Stories, GreedyTextIsTheReference) {
     std::vector<Token> text = *prompt;
     engine::BatcherOptions options;
     options.is_end = [&](Token token) { return open->tokenizer->is_end(token); };
-    options.on_token = [&](int, Token token) { text.push_back(token); };
+    options.on_token = [&](const engine::NewToken& token) { text.push_back(token.token); };
     const auto batcher = engine::Batcher::make(*open->model, *store, options);
     ASSERT_TRUE(batcher) << batcher.error().message();
     ASSERT_TRUE((*batcher)->submit(
