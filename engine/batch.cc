@@ -228,6 +228,7 @@ Status Batcher::commit(Step& step, Pass& pass) {
 void Batcher::drop_finished() {
   for (const std::unique_ptr<Job>& job : running_) {
     if (!job->finished || job->cancelled || options_.max_kept == 0) continue;
+    if (!job->sequence.valid()) continue;  // there was no memory for it
     job->tokens.resize(static_cast<std::size_t>(job->sequence.length()));
     kept_.push_back({.tokens = std::move(job->tokens), .sequence = std::move(job->sequence)});
     if (kept_.size() > static_cast<std::size_t>(options_.max_kept)) kept_.pop_front();

@@ -179,7 +179,7 @@ class Batcher {
   std::int64_t sample_rows(Job& job, std::span<const float> logits);
   std::optional<Token> sample(Job& job, std::span<const float> logits);
   void fork_samples(Job& job, std::span<const float> logits);
-  std::unique_ptr<Job> fork_sample(const Job& job, int sample);
+  std::unique_ptr<Job> copy_for_sample(const Job& job, int sample);
   void finish(Job& job, FinishReason reason, std::optional<Error> error = {});
   void drop_finished();
   void count_pass(const Pass& pass, double seconds);

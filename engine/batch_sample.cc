@@ -49,38 +49,39 @@ std::optional<Token> Batcher::sample(Job& job, std::span<const float> logits) {
 // from the same logits. The oldest comes first among them, as among all that run.
 void Batcher::fork_samples(Job& job, std::span<const float> logits) {
   if (job.finished) return;
-  std::vector<Job*> samples = {&job};
+  std::vector<std::pair<Job*, Status>> samples = {{&job, Status()}};
   auto at = std::find_if(running_.begin(), running_.end(),
                          [&](const auto& other) { return other.get() == &job; });
   for (int sample = 1; sample < job.samples; ++sample) {
-    std::unique_ptr<Job> forked = fork_sample(job, sample);
-    samples.push_back(forked.get());
+    std::unique_ptr<Job> forked = copy_for_sample(job, sample);
+    Result<Sequence> sequence = job.sequence.fork();
+    samples.emplace_back(forked.get(), Status());
+    if (sequence) {
+      forked->sequence = std::move(*sequence);
+    } else {
+      samples.back().second = tl::unexpected<Error>(sequence.error());
+    }
     at = running_.insert(at + 1, std::move(forked));
   }
   job.samples = 1;
-  for (Job* sampled : samples) {
-    if (!sampled->finished) sample(*sampled, logits);
+  for (const auto& [sampled, status] : samples) {
+    if (sampled->finished) continue;
+    if (status) sample(*sampled, logits);
+    if (!status) finish(*sampled, FinishReason::error, status.error());
   }
 }
 
-// Where there is no memory for a sequence the job has finished.
-std::unique_ptr<Batcher::Job> Batcher::fork_sample(const Job& job, int sample) {
+std::unique_ptr<Batcher::Job> Batcher::copy_for_sample(const Job& job, int sample) {
   SamplerOptions sampling = job.request.sampling;
   sampling.seed += static_cast<std::uint64_t>(sample);
-  auto forked = std::make_unique<Job>(Job{.id = job.id,
-                                          .request = job.request,
-                                          .sampler = *Sampler::make(sampling),
-                                          .sample = sample,
-                                          .tokens = job.tokens,
-                                          .shared_tokens = job.sequence.length()});
-  stats_.shared_tokens += forked->shared_tokens;
-  Result<Sequence> sequence = job.sequence.fork();
-  if (sequence) {
-    forked->sequence = std::move(*sequence);
-  } else {
-    finish(*forked, FinishReason::error, sequence.error());
-  }
-  return forked;
+  auto copy = std::make_unique<Job>(Job{.id = job.id,
+                                        .request = job.request,
+                                        .sampler = *Sampler::make(sampling),
+                                        .sample = sample,
+                                        .tokens = job.tokens,
+                                        .shared_tokens = job.sequence.length()});
+  stats_.shared_tokens += copy->shared_tokens;
+  return copy;
 }
 
 bool Batcher::cancel(int request) {
