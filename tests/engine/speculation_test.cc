@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <limits>
 #include <ostream>
 #include <string>
 
@@ -128,7 +130,9 @@ TEST_P(Speculation, RightAndWrongGuessesGiveTheSameText) {
       expected);
 }
 
-TEST_P(Speculation, GuessesTakeOnlyRowsThatAreLeft) {
+class ScarceSpeculation : public Speculation {};
+
+TEST_P(ScarceSpeculation, GuessesTakeOnlyRowsThatAreLeft) {
   const std::vector<Request> requests = requests_with_log_probabilities(7);
   const std::vector<Completion> expected = answers(requests);
   for (const std::int64_t rows : {1, 9}) {
@@ -141,7 +145,7 @@ TEST_P(Speculation, GuessesTakeOnlyRowsThatAreLeft) {
   }
 }
 
-TEST_P(Speculation, FewPagesAreNotSpentOnGuesses) {
+TEST_P(ScarceSpeculation, FewPagesAreNotSpentOnGuesses) {
   const std::vector<Request> requests = requests_with_log_probabilities(7);
   const std::vector<Completion> expected = answers(requests);
   const std::int64_t bytes_per_token = Forward(*model_, setup_).store().layout().bytes_per_token();
@@ -161,13 +165,18 @@ TEST_P(Speculation, FewPagesAreNotSpentOnGuesses) {
       expected);
 }
 
+const auto kName = [](const auto& variant) { return std::string(variant.param.name); };
 INSTANTIATE_TEST_SUITE_P(
     Formats, Speculation,
     ::testing::Values(Variant{"bf16", "bf16", 64, 96}, Variant{"bf16_small_pages", "bf16", 16, 96},
                       Variant{"bf16_small_window", "bf16", 16, 5}, Variant{"kv8", "kv8", 16, 96},
                       Variant{"kv4", "kv4", 64, 24},
                       Variant{"codebook", "k=codebook:4:rot,v=codebook:3:rot", 16, 96}),
-    [](const auto& variant) { return std::string(variant.param.name); });
+    kName);
+INSTANTIATE_TEST_SUITE_P(Formats, ScarceSpeculation,
+                         ::testing::Values(Variant{"bf16_small_pages", "bf16", 16, 96},
+                                           Variant{"kv4_small_window", "kv4", 16, 24}),
+                         kName);
 
 // A model that says what it has said before, so that whole answers can be guessed.
 class GuessedAnswer : public ::testing::Test {
@@ -241,6 +250,50 @@ TEST_F(GuessedAnswer, IsFoundByASecondTurn) {
   EXPECT_EQ(harness.completion(first).tokens, free_[0].tokens);
   // All but the last token, which nobody has computed.
   EXPECT_EQ(harness.completion(second).shared_tokens, 3 + 49);
+}
+
+// A model whose token 255 has keys that no page can store.
+std::unique_ptr<engine::Model> model_with_a_bad_token() {
+  engine::LlamaConfig config = engine::random_model_config({});
+  config.tied_output = false;
+  const engine::TensorLookup good = engine::random_tensors(config, 1);
+  std::vector<std::byte> embedding;
+  const auto lookup = [&](std::string_view name) -> Result<engine::TensorView> {
+    Result<engine::TensorView> tensor = good(name);
+    if (!tensor || name != "token_embd.weight") return tensor;
+    embedding.assign(tensor->data.begin(), tensor->data.end());
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(embedding.data() + 255 * tensor->row_bytes(), &nan, sizeof(nan));
+    tensor->data = embedding;
+    return tensor;
+  };
+  auto model = engine::make_llama(config, lookup, {});
+  EXPECT_TRUE(model) << model.error().message();
+  return std::move(*model);
+}
+
+TEST(FailingGuess, FailsNobody) {
+  const auto model = model_with_a_bad_token();
+  const Request request = {.prompt = {1, 2, 3}, .max_tokens = 30, .log_probabilities = true};
+  Harness plain(*model, {});
+  const int expected = plain.submit(request);
+  plain.run();
+  ASSERT_EQ(plain.completion(expected).reason, FinishReason::length);
+  BatcherOptions options;
+  options.draft_tokens = 2;
+  options.drafter = [](std::span<const Token>, std::span<Token> drafts) {
+    drafts.back() = drafts.front() = 255;
+    return drafts.size();
+  };
+  Harness guessing(*model, {}, options);
+  const int actual = guessing.submit(request);
+  guessing.run();
+  expect_same({guessing.completion(actual)}, {plain.completion(expected)});
+  EXPECT_EQ(guessing.batcher().stats().accepted_tokens, 0);
+  // A bad token of its own does fail a request.
+  const int bad = guessing.submit({.prompt = {1, 255}});
+  guessing.run();
+  EXPECT_EQ(guessing.completion(bad).reason, FinishReason::error);
 }
 
 TEST(SpeculationOptions, NeedADrafter) {
