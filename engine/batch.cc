@@ -10,6 +10,10 @@ std::int64_t Batcher::Job::pending() const {
   return static_cast<std::int64_t>(tokens.size()) - sequence.length();
 }
 
+std::int64_t Batcher::Job::generated() const {
+  return static_cast<std::int64_t>(tokens.size() - request.prompt.size());
+}
+
 bool Batcher::Job::in_prompt() const {
   return pending() > 1 || tokens.size() == request.prompt.size();
 }
@@ -25,6 +29,10 @@ Result<std::unique_ptr<Batcher>> Batcher::make(const Model& model, Store store,
     return fail(ErrorCode::invalid_argument, "{0} rows per pass, {1} requests at once, {2} kept",
                 {options.rows_per_pass, options.max_running, options.max_kept});
   }
+  if (options.draft_tokens < 0 || (options.draft_tokens > 0 && !options.drafter)) {
+    return fail(ErrorCode::invalid_argument, "{0} tokens to guess, by {s}", {options.draft_tokens},
+                options.drafter ? "a drafter" : "nobody");
+  }
   Result<std::unique_ptr<Runner>> runner = model.make_runner(store, options.arithmetic);
   if (!runner) return tl::unexpected<Error>(runner.error());
   std::unique_ptr<Batcher> batcher(new Batcher(model, std::move(store), std::move(options)));
@@ -38,6 +46,10 @@ Result<int> Batcher::submit(Request request) {
     return fail(ErrorCode::invalid_argument, "a prompt of {0} tokens with {1} to generate",
                 {prompt_tokens, request.max_tokens});
   }
+  if (request.samples < 1 || request.samples > options_.max_running) {
+    return fail(ErrorCode::invalid_argument, "{0} samples of a prompt; 1 to {1} run at once",
+                {request.samples, options_.max_running});
+  }
   if (prompt_tokens >= options_.context_tokens) {
     return fail(
         ErrorCode::too_long,
@@ -48,6 +60,7 @@ Result<int> Batcher::submit(Request request) {
   if (!sampler) return tl::unexpected<Error>(sampler.error());
   auto job = std::make_unique<Job>(
       Job{.id = next_id_, .request = std::move(request), .sampler = std::move(*sampler)});
+  job->samples = job->request.samples;
   job->tokens = job->request.prompt;
   waiting_.push_back(std::move(job));
   return next_id_++;
@@ -63,7 +76,15 @@ Status Batcher::run() {
 Status Batcher::step() {
   if (idle()) return {};
   if (Status status = admit(); !status) return status;
-  Pass pass = choose_rows();
+  in_step_ = true;
+  Status status = one_pass();
+  in_step_ = false;
+  drop_finished();
+  return status;
+}
+
+Status Batcher::one_pass() {
+  Pass pass = choose_rows(true);
   Result<Step> reserved = reserve(pass);
   if (!reserved) {
     if (reserved.error().code() != ErrorCode::pool_exhausted &&
@@ -71,21 +92,19 @@ Status Batcher::step() {
       return tl::unexpected<Error>(reserved.error());
     }
     finish(*running_.front(), FinishReason::error, reserved.error());
-    drop_finished();
     return {};
   }
   const auto start = std::chrono::steady_clock::now();
   if (Status status = forward(*reserved, pass); !status) return status;
-  commit(*reserved, pass);
+  if (Status status = commit(*reserved, pass); !status) return status;
   count_pass(pass, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  drop_finished();
   return {};
 }
 
 // A row for every running request, so that nobody waits until others have ended: neither those who
 // talk for a long prompt, nor a prompt for those who talk. Prompts share what is left, oldest
-// first.
-Batcher::Pass Batcher::choose_rows() {
+// first, and guesses what is left then.
+Batcher::Pass Batcher::choose_rows(bool with_drafts) {
   Pass pass;
   const auto running = static_cast<std::int64_t>(running_.size());
   std::int64_t room = std::max<std::int64_t>(0, options_.rows_per_pass - running);
@@ -96,28 +115,49 @@ Batcher::Pass Batcher::choose_rows() {
     pass.jobs.push_back(job.get());
     pass.appends.push_back({.sequence = &job->sequence, .tokens = 1 + more});
   }
+  for (std::size_t i = 0; i < pass.jobs.size(); ++i) {
+    Job& job = *pass.jobs[i];
+    job.drafts.clear();
+    if (!with_drafts || pass.appends[i].tokens < job.pending()) continue;
+    choose_drafts(job, room);
+    const auto drafts = static_cast<std::int64_t>(job.drafts.size());
+    room -= drafts;
+    pass.appends[i].tokens += drafts;
+    pass.has_drafts |= drafts > 0;
+  }
   return pass;
 }
 
-// Reserves the pass, giving up pages until it fits. Fails with pool_exhausted where the oldest
-// request alone does not fit.
+// At least one token of those that may still come is not guessed: the pass chooses one more than
+// was right.
+void Batcher::choose_drafts(Job& job, std::int64_t room) const {
+  if (job.samples > 1 || job.drafts_failed) return;
+  const std::int64_t most =
+      std::min({options_.draft_tokens, room, job.request.max_tokens - job.generated() - 1,
+                options_.context_tokens - static_cast<std::int64_t>(job.tokens.size()) - 1});
+  if (most < 1) return;
+  job.drafts.resize(static_cast<std::size_t>(most));
+  job.drafts.resize(std::min(job.drafts.size(), options_.drafter(job.tokens, job.drafts)));
+}
+
+// Reserves the pass, giving up pages until it fits: kept sequences, then guesses, then requests.
+// Fails with pool_exhausted where the oldest request alone does not fit.
 Result<Step> Batcher::reserve(Pass& pass) {
+  bool with_drafts = true;
   for (;;) {
     Result<Step> step = store_.reserve(pass.appends);
     if (step || step.error().code() != ErrorCode::pool_exhausted) return step;
-    if (!give_up_pages()) return step;
-    pass = choose_rows();
+    if (!kept_.empty()) {
+      kept_.pop_front();
+    } else if (pass.has_drafts) {
+      with_drafts = false;
+    } else if (running_.size() > 1) {
+      preempt_youngest();
+    } else {
+      return step;
+    }
+    pass = choose_rows(with_drafts);
   }
-}
-
-bool Batcher::give_up_pages() {
-  if (!kept_.empty()) {
-    kept_.pop_front();
-    return true;
-  }
-  if (running_.size() < 2) return false;
-  preempt_youngest();
-  return true;
 }
 
 // Its tokens stay; the pages are computed again later, to the same bits.
@@ -138,10 +178,12 @@ Status Batcher::forward(Step& step, const Pass& pass) {
     const Job& job = *pass.jobs[i];
     const std::int64_t rows = pass.appends[i].tokens;
     const auto begin = job.tokens.begin() + job.sequence.length();
-    pass_tokens_.insert(pass_tokens_.end(), begin, begin + rows);
-    if (rows == job.pending()) {
-      logit_rows_.push_back(static_cast<std::int64_t>(pass_tokens_.size()) - 1);
-    }
+    const auto drafts = static_cast<std::int64_t>(job.drafts.size());
+    pass_tokens_.insert(pass_tokens_.end(), begin, begin + rows - drafts);
+    const auto last = static_cast<std::int64_t>(pass_tokens_.size()) - 1;
+    pass_tokens_.insert(pass_tokens_.end(), job.drafts.begin(), job.drafts.end());
+    if (rows - drafts < job.pending()) continue;
+    for (std::int64_t row = last; row <= last + drafts; ++row) logit_rows_.push_back(row);
   }
   const auto vocabulary = static_cast<std::size_t>(model_.info().vocabulary);
   logits_.resize(std::max(logits_.size(), logit_rows_.size() * vocabulary));
@@ -149,67 +191,44 @@ Status Batcher::forward(Step& step, const Pass& pass) {
                           std::span(logits_.data(), logit_rows_.size() * vocabulary));
 }
 
-void Batcher::commit(Step& step, const Pass& pass) {
-  std::vector<std::optional<Error>> failures(pass.jobs.size());
-  for (std::size_t i = 0; i < pass.jobs.size(); ++i) {
-    if (const Error* failure = step.failure(static_cast<int>(i))) failures[i] = *failure;
-  }
-  std::vector<bool> wants_token;
-  for (std::size_t i = 0; i < pass.jobs.size(); ++i) {
-    wants_token.push_back(pass.appends[i].tokens == pass.jobs[i]->pending());
-  }
-  const Result<CommitResult> committed = step.commit();
+// Samples while the step is live, since what the samplers choose says how many rows are kept.
+Status Batcher::commit(Step& step, Pass& pass) {
   const auto vocabulary = static_cast<std::size_t>(model_.info().vocabulary);
-  std::size_t logit_row = 0;
+  std::vector<std::int64_t> counts;
+  std::vector<std::pair<Job*, std::span<const float>>> forks;
+  std::span<const float> logits(logits_);
   for (std::size_t i = 0; i < pass.jobs.size(); ++i) {
-    const std::span<const float> logits(logits_.data() + logit_row * vocabulary, vocabulary);
-    if (wants_token[i]) ++logit_row;
-    if (!committed) failures[i] = committed.error();
-    if (failures[i]) {
-      finish(*pass.jobs[i], FinishReason::error, failures[i]);
-    } else if (wants_token[i]) {
-      sample(*pass.jobs[i], logits);
+    Job& job = *pass.jobs[i];
+    const auto drafts = static_cast<std::int64_t>(job.drafts.size());
+    const std::int64_t own_rows = pass.appends[i].tokens - drafts;
+    const bool has_logits = own_rows == job.pending();
+    const Error* failure = step.failure(static_cast<int>(i));
+    std::int64_t accepted = 0;
+    if (failure != nullptr && drafts == 0) {
+      finish(job, FinishReason::error, *failure);
+    } else if (failure == nullptr && has_logits && !job.finished) {
+      if (job.samples > 1) forks.emplace_back(&job, logits.first(vocabulary));
+      if (job.samples == 1) accepted = sample_rows(job, logits);
     }
+    // It may have been a guess that could not be stored: the same rows again, without.
+    job.drafts_failed = failure != nullptr && drafts > 0;
+    counts.push_back(failure != nullptr ? 0 : own_rows + accepted);
+    pass.rejected_rows += pass.appends[i].tokens - counts.back();
+    stats_.drafted_tokens += drafts;
+    stats_.accepted_tokens += accepted;
+    if (has_logits) logits = logits.subspan((1 + job.drafts.size()) * vocabulary);
   }
+  const Result<CommitResult> committed = step.commit(counts);
+  if (!committed) return tl::unexpected<Error>(committed.error());
+  for (const auto& [job, row] : forks) fork_samples(*job, row);
   report_prefill();
-}
-
-void Batcher::sample(Job& job, std::span<const float> logits) {
-  const Result<Token> token = job.sampler.sample(logits);
-  if (!token) {
-    finish(job, FinishReason::error, token.error());
-    return;
-  }
-  if (options_.is_end && options_.is_end(*token)) {
-    finish(job, FinishReason::end);
-    return;
-  }
-  job.tokens.push_back(*token);
-  if (options_.on_token) options_.on_token(job.id, *token);
-  const auto generated = static_cast<std::int64_t>(job.tokens.size() - job.request.prompt.size());
-  if (generated >= job.request.max_tokens) {
-    finish(job, FinishReason::length);
-  } else if (static_cast<std::int64_t>(job.tokens.size()) >= options_.context_tokens) {
-    finish(job, FinishReason::context);
-  }
-}
-
-void Batcher::finish(Job& job, FinishReason reason, std::optional<Error> error) {
-  job.finished = true;
-  short_of_pages_ = false;
-  if (!options_.on_finish) return;
-  const auto prompt_tokens = static_cast<std::int64_t>(job.request.prompt.size());
-  options_.on_finish({.request = job.id,
-                      .tokens = {job.tokens.begin() + prompt_tokens, job.tokens.end()},
-                      .reason = reason,
-                      .error = std::move(error),
-                      .prompt_tokens = prompt_tokens,
-                      .shared_tokens = job.shared_tokens});
+  return {};
 }
 
 void Batcher::drop_finished() {
   for (const std::unique_ptr<Job>& job : running_) {
-    if (!job->finished || options_.max_kept == 0) continue;
+    if (!job->finished || job->cancelled || options_.max_kept == 0) continue;
+    if (!job->sequence.valid()) continue;  // there was no memory for it
     job->tokens.resize(static_cast<std::size_t>(job->sequence.length()));
     kept_.push_back({.tokens = std::move(job->tokens), .sequence = std::move(job->sequence)});
     if (kept_.size() > static_cast<std::size_t>(options_.max_kept)) kept_.pop_front();
@@ -219,7 +238,7 @@ void Batcher::drop_finished() {
 
 void Batcher::count_pass(const Pass& pass, double seconds) {
   ++stats_.passes;
-  const auto rows = static_cast<std::int64_t>(pass_tokens_.size());
+  const std::int64_t rows = static_cast<std::int64_t>(pass_tokens_.size()) - pass.rejected_rows;
   (pass.has_prompt ? stats_.prefill_rows : stats_.decode_rows) += rows;
   (pass.has_prompt ? stats_.prefill_seconds : stats_.decode_seconds) += seconds;
   std::int64_t pages = 0;

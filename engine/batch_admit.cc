@@ -17,9 +17,9 @@ std::int64_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
 // In order of arrival; one whose prefix somebody is about to compute lets others pass.
 Status Batcher::admit() {
   for (std::size_t i = 0; i < waiting_.size();) {
-    const bool room = running_.size() < static_cast<std::size_t>(options_.max_running);
-    if (!running_.empty() && (!room || short_of_pages_)) return {};
     Job& job = *waiting_[i];
+    const bool room = running_samples() + job.samples <= options_.max_running;
+    if (!running_.empty() && (!room || short_of_pages_)) return {};
     if (better_prefix_coming(job)) {
       ++i;
       continue;
@@ -32,12 +32,19 @@ Status Batcher::admit() {
       stats_.shared_tokens += job.shared_tokens;
     }
     // Running jobs stay in order of arrival, so that the youngest is always the last.
-    const auto younger = std::find_if(running_.begin(), running_.end(),
-                                      [&](const auto& other) { return other->id > job.id; });
+    const auto younger = std::find_if(running_.begin(), running_.end(), [&](const auto& other) {
+      return std::pair(other->id, other->sample) > std::pair(job.id, job.sample);
+    });
     running_.insert(younger, std::move(waiting_[i]));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return {};
+}
+
+int Batcher::running_samples() const {
+  int samples = 0;
+  for (const std::unique_ptr<Job>& job : running_) samples += job->samples;
+  return samples;
 }
 
 // Whether a running request will soon have computed a page more of this prompt than anybody has.

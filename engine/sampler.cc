@@ -47,6 +47,13 @@ bool more_probable(double weight_a, Token a, double weight_b, Token b) {
 
 }  // namespace
 
+double log_probability(std::span<const float> logits, Token token) {
+  const double peak = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += portable_exp(logit - peak);
+  return logits[static_cast<std::size_t>(token)] - peak - std::log(sum);
+}
+
 Result<Sampler> Sampler::make(const SamplerOptions& options) {
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature)) {
     return fail(ErrorCode::invalid_argument, "the temperature must be 0 or more, and finite");

@@ -22,6 +22,10 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
 };
 
+// ln of the softmax of `logits` at a token. REQUIRES: logits of which none is NaN or +inf, and that
+// of the token is finite.
+double log_probability(std::span<const float> logits, Token token);
+
 class Sampler {
  public:
   // Errors: invalid_argument (temperature negative or not finite, top_k negative, top_p outside

@@ -86,6 +86,9 @@ int run(const RunOptions& options) {
   if (prompts->empty() && !none_given) {
     return report_error("nothing to continue: every line of the files is empty");
   }
+  if (options.best_of > 1 && options.sampling.temperature == 0) {
+    return report_error("--best-of with --temp 0: all samples would be the same", kExitUsage);
+  }
   if (const int code = check_formats(options.model, {options.format}); code != kExitOk) {
     return code;
   }

@@ -22,6 +22,8 @@ struct RunOptions {
   std::int64_t max_tokens = 128;
   std::int64_t context_tokens = 0;  // 0: the model's
   int parallel = 16;
+  int best_of = 1;                // samples of each prompt
+  std::int64_t draft_tokens = 0;  // guessed per pass; 0: none
   pagekv::engine::SamplerOptions sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.95};
   std::string format = "bf16";
   std::optional<std::int64_t> cap_bytes = {};  // empty: chosen from the model

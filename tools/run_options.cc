@@ -12,6 +12,8 @@ namespace {
 // Unsigned, because CLI11 takes what does not fit an int64_t for the largest one.
 constexpr std::uint64_t kMaxCap = std::numeric_limits<std::int64_t>::max();
 constexpr int kMaxParallel = 4096;
+constexpr int kMaxSamples = 256;
+constexpr std::int64_t kMaxDraftTokens = 256;
 
 void add_text_options(CLI::App& app, RunOptions& options) {
   app.add_option("-p,--prompt", options.prompts,
@@ -41,6 +43,12 @@ void add_text_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.sampling.seed, "Seed; the same seed gives the same text")
       ->capture_default_str();
+  app.add_option("--best-of", options.best_of,
+                 "Samples of each prompt, which is computed once; their seeds are SEED, SEED + 1, "
+                 "... Prints the one whose tokens the model finds likeliest on average, when all "
+                 "have ended")
+      ->check(CLI::Range(1, kMaxSamples))
+      ->capture_default_str();
   app.add_flag("--json", options.json,
                "One JSON object per prompt and line, then one with the figures; nothing streams");
 }
@@ -51,6 +59,11 @@ void add_batch_options(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(std::int64_t{1}, kMaxTokens));
   app.add_option("--parallel", options.parallel, "Prompts that are computed together, at most")
       ->check(CLI::Range(1, kMaxParallel))
+      ->capture_default_str();
+  app.add_option("--speculate", options.draft_tokens,
+                 "Tokens to guess, at most, wherever the last few have occurred before, and to "
+                 "check in one pass: faster where text repeats itself, and the same text; 0: none")
+      ->check(CLI::Range(std::int64_t{0}, kMaxDraftTokens))
       ->capture_default_str();
   app.add_option("--cap", options.cap_bytes,
                  "Bytes for pages, at most: 268435456, 256M, 1G (default: 1 GiB, or more where one "
@@ -76,7 +89,8 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       "\n"
       "Text goes to standard output, everything else to standard error. A single answer streams "
       "alone; of several, each follows a line '==> prompt N <=='.\n"
-      "Prefill tokens/s counts passes that compute any prompt row, decode tokens/s all others.");
+      "Prefill tokens/s counts passes that compute any prompt row, decode tokens/s all others; "
+      "rejected guesses count in neither.");
   return run;
 }
 

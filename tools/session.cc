@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -43,13 +44,16 @@ pagekv::Result<std::unique_ptr<Session>> Session::open(const RunOptions& options
 
 pagekv::Status Session::make_batcher() {
   engine::BatcherOptions batch;
-  batch.max_running = options_.parallel;
+  batch.max_running = options_.parallel * options_.best_of;
+  batch.draft_tokens = options_.draft_tokens;
   batch.context_tokens = options_.context_tokens;
   batch.arithmetic = arithmetic_of(options_.model.arithmetic);
   batch.is_end = [this](Token token) { return model_.tokenizer->is_end(token); };
-  batch.on_token = [this](int request, Token token) {
+  batch.on_token = [this](const engine::NewToken& token) {
     prefill_.clear();
-    output_->add_token(request - first_request_, token);
+    engine::NewToken numbered = token;
+    numbered.request -= first_request_;
+    output_->add_token(numbered);
   };
   batch.on_finish = [this](const engine::Completion& completion) {
     prefill_.clear();
@@ -82,10 +86,17 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
   for (const std::vector<Token>& prompt : prompts) {
     last_tokens.push_back(prompt.empty() ? engine::kNoToken : prompt.back());
   }
-  output_.emplace(*model_.tokenizer, last_tokens, options_.json);
+  output_.emplace(
+      *model_.tokenizer, last_tokens,
+      OutputOptions{
+          .json = options_.json, .samples = options_.best_of, .seed = options_.sampling.seed});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const pagekv::Result<int> request = batcher_->submit(
-        {.prompt = prompts[i], .max_tokens = options_.max_tokens, .sampling = options_.sampling});
+    const pagekv::Result<int> request =
+        batcher_->submit({.prompt = prompts[i],
+                          .max_tokens = options_.max_tokens,
+                          .sampling = options_.sampling,
+                          .samples = options_.best_of,
+                          .log_probabilities = options_.best_of > 1});
     if (!request) return tl::unexpected<pagekv::Error>(request.error());
     if (i == 0) first_request_ = *request;
   }
@@ -101,6 +112,8 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
 
 void Session::print_figures() const {
   const engine::BatcherStats& stats = batcher_->stats();
+  const double acceptance = static_cast<double>(stats.accepted_tokens) /
+                            static_cast<double>(std::max<std::int64_t>(1, stats.drafted_tokens));
   const pagekv::CacheLayout& layout = store_.layout();
   const std::string format = format_label(options_.format, options_.model.layer_formats);
   const std::int64_t cap_bytes = store_.stats().cap_bytes;
@@ -112,6 +125,9 @@ void Session::print_figures() const {
                                     {"decode_tokens", stats.decode_rows},
                                     {"decode_tokens_per_second", decode},
                                     {"shared_tokens", stats.shared_tokens},
+                                    {"drafted_tokens", stats.drafted_tokens},
+                                    {"accepted_tokens", stats.accepted_tokens},
+                                    {"acceptance_rate", acceptance},
                                     {"preemptions", stats.preemptions},
                                     {"kv_format", format},
                                     {"kv_bytes_per_token", layout.bytes_per_token()},
@@ -127,6 +143,10 @@ void Session::print_figures() const {
   print_note(fmt::format("prefill  {} tokens, {:.1f} tokens/s; {} more shared", stats.prefill_rows,
                          prefill, stats.shared_tokens));
   print_note(fmt::format("decode   {} tokens, {:.1f} tokens/s", stats.decode_rows, decode));
+  if (options_.draft_tokens > 0) {
+    print_note(fmt::format("guesses  {} tokens, {} accepted ({:.1f} %)", stats.drafted_tokens,
+                           stats.accepted_tokens, 100 * acceptance));
+  }
   print_note(fmt::format(
       "cache    {} per token as {}, pages of {} tokens: {} used, {} shared, cap {}",
       human_bytes(static_cast<double>(layout.bytes_per_token())), format, layout.page_tokens(),

@@ -5,90 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 
-#include "engine/random_model.h"
-#include "tests/engine/forward.h"
+#include "tests/engine/batch_harness.h"
 
 namespace pagekv::testing {
 namespace {
 
-using engine::Batcher;
-using engine::BatcherOptions;
-using engine::Completion;
-using engine::FinishReason;
-using engine::Request;
-
 constexpr std::uint64_t kSeed = 4711;
-
-// A batcher that collects completions, and checks the streamed tokens against them.
-class Harness {
- public:
-  Harness(const engine::Model& model, const ForwardSetup& setup, BatcherOptions options = {})
-      : forward_(model, setup) {
-    options.on_token = [this](int request, Token token) { streamed_[request].push_back(token); };
-    options.on_finish = [this](const Completion& completion) {
-      EXPECT_TRUE(completions_.emplace(completion.request, completion).second);
-      EXPECT_EQ(completion.tokens, streamed_[completion.request]);
-    };
-    auto batcher = Batcher::make(model, forward_.store(), std::move(options));
-    EXPECT_TRUE(batcher) << batcher.error().message();
-    batcher_ = std::move(*batcher);
-  }
-
-  Batcher& batcher() { return *batcher_; }
-  Store& store() { return forward_.store(); }
-  int submit(const Request& request) {
-    const auto id = batcher_->submit(request);
-    EXPECT_TRUE(id) << id.error().message();
-    return id ? *id : -1;
-  }
-  void step() {
-    const Status status = batcher_->step();
-    ASSERT_TRUE(status) << status.error().message();
-    const Status books = store().check();
-    ASSERT_TRUE(books) << books.error().message();
-  }
-  void run() {
-    while (!batcher_->idle()) step();
-  }
-  const Completion& completion(int request) { return completions_.at(request); }
-  bool finished(int request) const { return completions_.contains(request); }
-  std::size_t streamed(int request) { return streamed_[request].size(); }
-
- private:
-  Forward forward_;
-  std::unique_ptr<Batcher> batcher_;
-  std::map<int, Tokens> streamed_;
-  std::map<int, Completion> completions_;
-};
-
-std::unique_ptr<engine::Model> random_model(std::int64_t window_tokens = 96) {
-  auto model = engine::make_random_model({.window_tokens = window_tokens});
-  EXPECT_TRUE(model) << model.error().message();
-  return std::move(*model);
-}
-
-// Prompts of many lengths, some with common beginnings; greedy and sampled.
-std::vector<Request> random_requests(std::mt19937_64& random, int count) {
-  const Tokens common = random_tokens(random, 150, 256);
-  std::vector<Request> requests;
-  for (int i = 0; i < count; ++i) {
-    Request request;
-    if (random() % 2 == 0) {
-      request.prompt.assign(common.begin(),
-                            common.begin() + static_cast<std::ptrdiff_t>(1 + random() % 150));
-    }
-    const Tokens own = random_tokens(random, 1 + static_cast<std::int64_t>(random() % 60), 256);
-    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
-    request.max_tokens = 1 + static_cast<std::int64_t>(random() % 30);
-    if (random() % 2 == 0) {
-      request.sampling = {.temperature = 1.0, .top_k = 40, .top_p = 0.9, .seed = random()};
-    }
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
 
 std::vector<Tokens> one_by_one(const engine::Model& model, const std::vector<Request>& requests) {
   std::vector<Tokens> tokens;

@@ -1,4 +1,5 @@
-// The stories260K model, greedy, against what the reference program prints.
+// The stories260K model, greedy, against what the reference program prints, with and without
+// speculation.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,6 +21,11 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+struct Setup {
+  const char* format;
+  std::int64_t draft_tokens;
+};
+
 struct Story {
   const char* file;
   const char* prompt;
@@ -38,7 +44,8 @@ TEST_P(Stories, GreedyTextIsTheReference) {
   const auto prompt = open->tokenizer->encode(GetParam().prompt);
   ASSERT_TRUE(prompt);
   const auto prompt_tokens = static_cast<std::int64_t>(prompt->size());
-  for (const char* format : {"f32", "bf16"}) {
+  for (const auto& [format, draft_tokens] : {Setup{"f32", 0}, Setup{"bf16", 0}, Setup{"bf16", 6}}) {
+    SCOPED_TRACE(std::string(format) + ", " + std::to_string(draft_tokens) + " drafts");
     const auto device = make_cpu_device();
     ASSERT_TRUE(device);
     const auto store =
@@ -47,14 +54,16 @@ TEST_P(Stories, GreedyTextIsTheReference) {
     std::vector<Token> text = *prompt;
     engine::BatcherOptions options;
     options.is_end = [&](Token token) { return open->tokenizer->is_end(token); };
-    options.on_token = [&](int, Token token) { text.push_back(token); };
+    options.on_token = [&](const engine::NewToken& token) { text.push_back(token.token); };
+    options.draft_tokens = draft_tokens;
     const auto batcher = engine::Batcher::make(*open->model, *store, options);
     ASSERT_TRUE(batcher) << batcher.error().message();
     ASSERT_TRUE((*batcher)->submit(
         {.prompt = *prompt, .max_tokens = GetParam().steps + 1 - prompt_tokens, .sampling = {}}));
     const Status status = (*batcher)->run();
     ASSERT_TRUE(status) << status.error().message();
-    EXPECT_EQ(open->tokenizer->decode(text) + "\n", read_file(folder / GetParam().file)) << format;
+    EXPECT_EQ(open->tokenizer->decode(text) + "\n", read_file(folder / GetParam().file));
+    EXPECT_EQ((*batcher)->stats().accepted_tokens > 0, draft_tokens > 0);
     EXPECT_TRUE(store->check());
   }
 }

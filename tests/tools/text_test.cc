@@ -1,6 +1,7 @@
 // What the command prints when all is well.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -19,7 +20,10 @@ class Run : public ::testing::Test {
   void SetUp() override { model_ = place_.write("small.gguf", SmallModel().gguf()); }
 
   Outcome run(std::vector<std::string> arguments, std::string_view input = {}) const {
-    arguments.insert(arguments.begin(), {"run", "-m", model_, "--temp", "0", "-n", "12"});
+    if (std::find(arguments.begin(), arguments.end(), "--temp") == arguments.end()) {
+      arguments.insert(arguments.end(), {"--temp", "0"});
+    }
+    arguments.insert(arguments.begin(), {"run", "-m", model_, "-n", "12"});
     const Outcome outcome = place_.run(arguments, input);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return outcome;
@@ -91,6 +95,63 @@ TEST_F(Run, SeedsGiveRepeatableText) {
   };
   EXPECT_EQ(sampled("1"), sampled("1"));
   EXPECT_NE(sampled("1"), sampled("2"));
+}
+
+TEST_F(Run, SpeculationChangesTheFiguresAndNotTheText) {
+  const std::vector<std::string> prompts = {"-p", "12 12 12 12 12 12", "-p", "hello hello hello"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), prompts.begin(), prompts.end());
+    return more;
+  };
+  for (const std::vector<std::string>& sampling :
+       {std::vector<std::string>{}, {"--temp", "1.2", "--seed", "3"}}) {
+    const std::vector<json> plain = run_json(with(sampling));
+    std::vector<std::string> arguments = sampling;
+    arguments.insert(arguments.end(), {"--speculate", "6"});
+    const std::vector<json> guessed = run_json(with(arguments));
+    ASSERT_EQ(guessed.size(), plain.size());
+    EXPECT_EQ(guessed[0], plain[0]);
+    EXPECT_EQ(guessed[1]["text"], plain[1]["text"]);
+    const json& figures = guessed[2]["figures"];
+    EXPECT_GT(figures["drafted_tokens"], 0);
+    EXPECT_LE(figures["accepted_tokens"], figures["drafted_tokens"]);
+    EXPECT_EQ(figures["decode_tokens"].get<int>() + figures["prefill_tokens"].get<int>(),
+              plain[2]["figures"]["decode_tokens"].get<int>() +
+                  plain[2]["figures"]["prefill_tokens"].get<int>());
+    EXPECT_EQ(plain[2]["figures"]["drafted_tokens"], 0);
+  }
+  EXPECT_NE(run(with({"--speculate", "6"})).err.find("guesses "), std::string::npos);
+  EXPECT_EQ(run(with({})).err.find("guesses "), std::string::npos);
+}
+
+TEST_F(Run, BestOfPrintsTheLikeliestSample) {
+  const std::vector<std::string> sampling = {"--temp", "1.5", "--top-k", "0", "--top-p", "1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sampling.begin(), sampling.end());
+    return more;
+  };
+  const std::vector<json> objects =
+      run_json(with({"-p", "hello", "-p", "12 12", "--best-of", "4", "--seed", "8"}));
+  ASSERT_EQ(objects.size(), 3u);
+  for (int prompt = 0; prompt < 2; ++prompt) {
+    const json& object = objects[static_cast<std::size_t>(prompt)];
+    EXPECT_EQ(object["prompt"], prompt);
+    ASSERT_EQ(object["samples"].size(), 4u);
+    for (int sample = 0; sample < 4; ++sample) {
+      const json& one = object["samples"][static_cast<std::size_t>(sample)];
+      EXPECT_EQ(one["sample"], sample);
+      EXPECT_EQ(one["seed"], 8 + sample);
+      EXPECT_LE(one["mean_log_probability"], object["mean_log_probability"]);
+      const json alone = run_json(
+          with({"-p", prompt == 0 ? "hello" : "12 12", "--seed", std::to_string(8 + sample)}))[0];
+      EXPECT_EQ(one["tokens"], alone["tokens"]);
+      EXPECT_EQ(one["text"], alone["text"]);
+    }
+    EXPECT_EQ(object["text"], object["samples"][object["sample"].get<std::size_t>()]["text"]);
+  }
+  const Outcome text = run(with({"-p", "hello", "--best-of", "4", "--seed", "8"}));
+  EXPECT_EQ(text.out, objects[0]["text"].get<std::string>() + "\n");
+  EXPECT_NE(text.err.find("best of 4: seed"), std::string::npos) << text.err;
 }
 
 TEST_F(Run, FormatsAndWeightsAreOptions) {
