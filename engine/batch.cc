@@ -18,16 +18,22 @@ bool Batcher::Job::in_prompt() const {
   return pending() > 1 || tokens.size() == request.prompt.size();
 }
 
-Batcher::Batcher(const Model& model, Store store, BatcherOptions options)
-    : model_(model), store_(std::move(store)), options_(std::move(options)) {
+Batcher::Batcher(const Model& model, Store store, PrefixIndex index, BatcherOptions options)
+    : model_(model),
+      store_(std::move(store)),
+      index_(std::move(index)),
+      options_(std::move(options)) {
   if (options_.context_tokens == 0) options_.context_tokens = model_.info().context_tokens;
+  for (int group = 0; group < store_.layout().group_count(); ++group) {
+    has_windows_ = has_windows_ || store_.layout().group(group).window_tokens > 0;
+  }
 }
 
 Result<std::unique_ptr<Batcher>> Batcher::make(const Model& model, Store store,
                                                BatcherOptions options) {
-  if (options.rows_per_pass < 1 || options.max_running < 1 || options.max_kept < 0) {
-    return fail(ErrorCode::invalid_argument, "{0} rows per pass, {1} requests at once, {2} kept",
-                {options.rows_per_pass, options.max_running, options.max_kept});
+  if (options.rows_per_pass < 1 || options.max_running < 1) {
+    return fail(ErrorCode::invalid_argument, "{0} rows per pass, {1} requests at once",
+                {options.rows_per_pass, options.max_running});
   }
   if (options.draft_tokens < 0 || (options.draft_tokens > 0 && !options.drafter)) {
     return fail(ErrorCode::invalid_argument, "{0} tokens to guess, by {s}", {options.draft_tokens},
@@ -35,7 +41,10 @@ Result<std::unique_ptr<Batcher>> Batcher::make(const Model& model, Store store,
   }
   Result<std::unique_ptr<Runner>> runner = model.make_runner(store, options.arithmetic);
   if (!runner) return tl::unexpected<Error>(runner.error());
-  std::unique_ptr<Batcher> batcher(new Batcher(model, std::move(store), std::move(options)));
+  Result<PrefixIndex> index = PrefixIndex::make(store);
+  if (!index) return tl::unexpected<Error>(index.error());
+  std::unique_ptr<Batcher> batcher(
+      new Batcher(model, std::move(store), std::move(*index), std::move(options)));
   batcher->runner_ = std::move(*runner);
   return batcher;
 }
@@ -58,10 +67,14 @@ Result<int> Batcher::submit(Request request) {
   }
   Result<Sampler> sampler = Sampler::make(request.sampling);
   if (!sampler) return tl::unexpected<Error>(sampler.error());
+  Result<PrefixNamespace> space = index_.open(
+      {.model = model_.info().name, .salt = request.salt, .arithmetic = options_.arithmetic});
+  if (!space) return tl::unexpected<Error>(space.error());
   auto job = std::make_unique<Job>(
       Job{.id = next_id_, .request = std::move(request), .sampler = std::move(*sampler)});
   job->samples = job->request.samples;
   job->tokens = job->request.prompt;
+  job->space = std::move(*space);
   waiting_.push_back(std::move(job));
   return next_id_++;
 }
@@ -140,16 +153,15 @@ void Batcher::choose_drafts(Job& job, std::int64_t room) const {
   job.drafts.resize(std::min(job.drafts.size(), options_.drafter(job.tokens, job.drafts)));
 }
 
-// Reserves the pass, giving up pages until it fits: kept sequences, then guesses, then requests.
+// Reserves the pass, giving up pages until it fits: what the index keeps, which the store sees to,
+// then guesses, then requests.
 // Fails with pool_exhausted where the oldest request alone does not fit.
 Result<Step> Batcher::reserve(Pass& pass) {
   bool with_drafts = true;
   for (;;) {
     Result<Step> step = store_.reserve(pass.appends);
     if (step || step.error().code() != ErrorCode::pool_exhausted) return step;
-    if (!kept_.empty()) {
-      kept_.pop_front();
-    } else if (pass.has_drafts) {
+    if (pass.has_drafts) {
       with_drafts = false;
     } else if (running_.size() > 1) {
       preempt_youngest();
@@ -165,6 +177,7 @@ void Batcher::preempt_youngest() {
   std::unique_ptr<Job> job = std::move(running_.back());
   running_.pop_back();
   job->sequence = Sequence();
+  job->wanted = PrefixRequest();
   job->preempted = true;
   waiting_.push_front(std::move(job));
   short_of_pages_ = true;
@@ -220,6 +233,7 @@ Status Batcher::commit(Step& step, Pass& pass) {
   }
   const Result<CommitResult> committed = step.commit(counts);
   if (!committed) return tl::unexpected<Error>(committed.error());
+  keep_prompts(pass);
   for (const auto& [job, row] : forks) fork_samples(*job, row);
   report_prefill();
   return {};
@@ -227,11 +241,7 @@ Status Batcher::commit(Step& step, Pass& pass) {
 
 void Batcher::drop_finished() {
   for (const std::unique_ptr<Job>& job : running_) {
-    if (!job->finished || job->cancelled || options_.max_kept == 0) continue;
-    if (!job->sequence.valid()) continue;  // there was no memory for it
-    job->tokens.resize(static_cast<std::size_t>(job->sequence.length()));
-    kept_.push_back({.tokens = std::move(job->tokens), .sequence = std::move(job->sequence)});
-    if (kept_.size() > static_cast<std::size_t>(options_.max_kept)) kept_.pop_front();
+    if (job->finished && !job->cancelled) keep(*job);
   }
   std::erase_if(running_, [](const std::unique_ptr<Job>& job) { return job->finished; });
 }
@@ -244,7 +254,7 @@ void Batcher::count_pass(const Pass& pass, double seconds) {
   std::int64_t pages = 0;
   std::int64_t shared = 0;
   for (const GroupStats& group : store_.stats().groups) {
-    pages += group.referenced_pages;
+    pages += group.referenced_pages - group.cached_pages;
     shared += group.shared_pages;
   }
   stats_.peak_pages = std::max(stats_.peak_pages, pages);

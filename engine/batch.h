@@ -2,9 +2,11 @@
 //
 // Requests are admitted, their prompts computed in chunks, and then all running requests advance
 // together by one token per forward pass; they join and leave at any pass. A prompt that begins
-// like a running or lately finished one shares its pages by fork: the longest common beginning is
-// found token by token. When the pool is full, finished sequences kept for their prefixes go first;
-// then the youngest running request gives its pages back and waits until another one has finished.
+// like one that was computed before shares its pages: a PrefixIndex over the store keeps what
+// prompts and answers left, and finds the longest common beginning, token by token. Of prompts that
+// begin alike and arrive together the beginning is computed once. When the pool is full, the index
+// gives up what nobody uses; then the youngest running request gives its pages back and waits until
+// another one has finished.
 //
 // With speculation a request has a row in a pass for each guessed token too. The sampler chooses at
 // each row as it would have without; the step commits the rows up to the first guess that was not
@@ -21,11 +23,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/model.h"
 #include "engine/prompt_lookup.h"
 #include "engine/sampler.h"
+#include "pagekv/prefix_index.h"
 #include "pagekv/store.h"
 
 namespace pagekv::inline v0::engine {
@@ -38,6 +42,8 @@ struct Request {
   // sampling.seed + i and is what a request with that seed alone would get.
   int samples = 1;
   bool log_probabilities = false;  // wanted in the Completion
+  // Who asks: requests share pages only with those of the same salt (NamespaceSpec::salt).
+  std::string salt = {};
 };
 
 enum class FinishReason : std::uint8_t {
@@ -78,7 +84,7 @@ struct BatcherOptions {
   // more requests than rows make larger passes.
   std::int64_t rows_per_pass = 512;
   int max_running = 64;             // every sample counts
-  int max_kept = 16;                // finished sequences kept for their prefixes
+  bool reuse = true;                // keep what was computed, for prompts that begin alike
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
   Arithmetic arithmetic = Arithmetic::exact;
   // Tokens guessed per sample and pass, at most; 0: no speculation. Fewer where the pass has no
@@ -104,8 +110,8 @@ struct BatcherStats {
   std::int64_t preemptions = 0;      // requests that gave their pages back for a while
   std::int64_t drafted_tokens = 0;   // guesses that were computed
   std::int64_t accepted_tokens = 0;  // and then chosen
-  // At the pass that held most: pages over all groups, and how many of them were held twice or
-  // more.
+  // At the pass that held most: pages over all groups, but for those that only the index keeps, and
+  // how many of them were held twice or more.
   std::int64_t peak_pages = 0;
   std::int64_t peak_shared_pages = 0;
 };
@@ -130,6 +136,7 @@ class Batcher {
   Status run();
 
   const BatcherStats& stats() const { return stats_; }
+  const PrefixIndex& index() const { return index_; }
 
  private:
   struct Job {
@@ -141,6 +148,8 @@ class Batcher {
     std::vector<Token> tokens = {};  // prompt and what was generated
     std::vector<Token> drafts = {};  // guessed to follow, in the pass under way
     Sequence sequence = {};          // its length: how many of `tokens` are computed
+    PrefixNamespace space = {};
+    PrefixRequest wanted = {};  // until its prompt is computed
     std::int64_t shared_tokens = 0;
     std::vector<double> log_probabilities = {};
     bool preempted = false;      // ever
@@ -152,10 +161,6 @@ class Batcher {
     std::int64_t generated() const;
     bool in_prompt() const;  // more than its last token is to be computed
   };
-  struct Kept {
-    std::vector<Token> tokens;
-    Sequence sequence;
-  };
   struct Pass {
     std::vector<Job*> jobs;
     std::vector<Append> appends;
@@ -164,10 +169,12 @@ class Batcher {
     std::int64_t rejected_rows = 0;
   };
 
-  Batcher(const Model& model, Store store, BatcherOptions options);
+  Batcher(const Model& model, Store store, PrefixIndex index, BatcherOptions options);
   Status admit();
+  Result<bool> may_start(Job& job);
   Result<Sequence> start_sequence(const Job& job);
-  bool better_prefix_coming(const Job& job) const;
+  void keep(Job& job);
+  void keep_prompts(const Pass& pass);
   int running_samples() const;
   Status one_pass();
   Pass choose_rows(bool with_drafts);
@@ -187,11 +194,12 @@ class Batcher {
 
   const Model& model_;
   Store store_;
+  PrefixIndex index_;
+  bool has_windows_ = false;  // some layer of the store
   BatcherOptions options_;
   std::unique_ptr<Runner> runner_;
   std::deque<std::unique_ptr<Job>> waiting_;
   std::vector<std::unique_ptr<Job>> running_;  // oldest first
-  std::deque<Kept> kept_;                      // oldest first
   bool short_of_pages_ = false;                // nobody is admitted until somebody has finished
   bool in_step_ = false;                       // pages are given back at its end
   int next_id_ = 0;

@@ -5,14 +5,6 @@
 #include "engine/batch.h"
 
 namespace pagekv::inline v0::engine {
-namespace {
-
-std::int64_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
-  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
-  return end - a.begin();
-}
-
-}  // namespace
 
 // In order of arrival; one whose prefix somebody is about to compute lets others pass.
 Status Batcher::admit() {
@@ -20,7 +12,9 @@ Status Batcher::admit() {
     Job& job = *waiting_[i];
     const bool room = running_samples() + job.samples <= options_.max_running;
     if (!running_.empty() && (!room || short_of_pages_)) return {};
-    if (better_prefix_coming(job)) {
+    const Result<bool> ready = may_start(job);
+    if (!ready) return tl::unexpected<Error>(ready.error());
+    if (!*ready) {
       ++i;
       continue;
     }
@@ -47,44 +41,39 @@ int Batcher::running_samples() const {
   return samples;
 }
 
-// Whether a running request will soon have computed a page more of this prompt than anybody has.
-bool Batcher::better_prefix_coming(const Job& job) const {
-  std::int64_t stored = 0;
-  for (const Kept& kept : kept_) stored = std::max(stored, common_prefix(job.tokens, kept.tokens));
-  std::int64_t coming = 0;
-  for (const std::unique_ptr<Job>& other : running_) {
-    const std::int64_t common = common_prefix(job.tokens, other->tokens);
-    stored = std::max(stored, std::min(common, other->sequence.length()));
-    coming = std::max(coming, common);
+// False while a running request is computing a page more of this prompt than is kept.
+Result<bool> Batcher::may_start(Job& job) {
+  if (!options_.reuse) return true;
+  if (!job.wanted.valid()) {
+    Result<PrefixRequest> wanted = index_.request(job.space, job.tokens);
+    if (!wanted) return tl::unexpected<Error>(wanted.error());
+    job.wanted = std::move(*wanted);
   }
-  return coming >= stored + store_.layout().page_tokens();
+  return job.wanted.poll();
 }
 
-// A fork of whoever has the longest common beginning; an empty sequence where nobody shares a
-// token. At least one token is left to compute: its logits are wanted.
+// At least one token is left to compute: its logits are wanted.
 Result<Sequence> Batcher::start_sequence(const Job& job) {
-  const auto wanted = static_cast<std::int64_t>(job.tokens.size()) - 1;
-  const Sequence* best = nullptr;
-  std::int64_t best_tokens = 0;
-  const auto consider = [&](const std::vector<Token>& tokens, const Sequence& sequence) {
-    const std::int64_t common =
-        std::min({common_prefix(job.tokens, tokens), sequence.length(), wanted});
-    if (common > best_tokens) {
-      best = &sequence;
-      best_tokens = common;
-    }
-  };
-  for (const Kept& kept : kept_) consider(kept.tokens, kept.sequence);
-  for (const std::unique_ptr<Job>& other : running_) consider(other->tokens, other->sequence);
-  if (best != nullptr) {
-    Result<View> prefix = best->publish(best_tokens);
-    if (prefix) return store_.create_sequence(*prefix);
-    // Rows behind a window are gone: nothing to share.
-    if (prefix.error().code() != ErrorCode::window_lost) {
-      return tl::unexpected<Error>(prefix.error());
-    }
+  return options_.reuse ? index_.match(job.space, job.tokens) : store_.create_sequence();
+}
+
+// Keeps what the job has computed. What cannot be kept is computed again: no reason to fail.
+void Batcher::keep(Job& job) {
+  if (!options_.reuse || !job.sequence.valid()) return;
+  const auto computed = static_cast<std::size_t>(job.sequence.length());
+  static_cast<void>(index_.insert(job.space, std::span(job.tokens).first(computed), job.sequence));
+}
+
+// Keeps prompts as they are computed, for those who wait for them; in one piece where there are
+// windows, since each part would keep the rows of a whole window more.
+void Batcher::keep_prompts(const Pass& pass) {
+  for (Job* job : pass.jobs) {
+    if (!job->wanted.valid() || job->cancelled) continue;
+    const bool whole =
+        job->sequence.length() >= static_cast<std::int64_t>(job->request.prompt.size());
+    if (whole || !has_windows_) keep(*job);
+    if (whole) job->wanted = PrefixRequest();
   }
-  return store_.create_sequence();
 }
 
 }  // namespace pagekv::inline v0::engine

@@ -258,13 +258,9 @@ TEST(Gguf, RefusesBadTensors) {
   EXPECT_HAS(error_with([](GgufWriter& w) { w.tensor_at("", {8}, kF32, 0); }), "has no name");
   EXPECT_HAS(error_with([](GgufWriter& w) { w.tensor_at("t", {}, kF32, 0); }),
              "tensor 't' has 0 dimensions at byte 33; 1 to 4 are legal");
-  EXPECT_HAS(error_with([](GgufWriter& w) {
-               w.tensor_at("t", {1, 1, 1, 1, 1}, kF32, 0);
-             }),
+  EXPECT_HAS(error_with([](GgufWriter& w) { w.tensor_at("t", {1, 1, 1, 1, 1}, kF32, 0); }),
              "has 5 dimensions");
-  EXPECT_HAS(error_with([](GgufWriter& w) {
-               w.tensor_at("t", {8, 0}, kF32, 0);
-             }),
+  EXPECT_HAS(error_with([](GgufWriter& w) { w.tensor_at("t", {8, 0}, kF32, 0); }),
              "dimension 1 of tensor 't' is 0 at byte 45");
   EXPECT_HAS(error_with([](GgufWriter& w) {
                w.tensor_at("t", {std::uint64_t{1} << 40, std::uint64_t{1} << 40}, kF32, 0);

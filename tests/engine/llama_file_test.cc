@@ -168,8 +168,8 @@ TEST_P(LlamaFileRefusals, AreThoseOfTheOutline) {
 TEST(LlamaFile, SizesFromElsewhereAreCheckedToo) {
   engine::LlamaConfig config = SmallModel().config();
   ASSERT_TRUE(check_llama_config(config));
-  for (int engine::LlamaConfig::*size : {&engine::LlamaConfig::dim, &engine::LlamaConfig::hidden,
-                                         &engine::LlamaConfig::vocabulary}) {
+  for (int engine::LlamaConfig::* size : {&engine::LlamaConfig::dim, &engine::LlamaConfig::hidden,
+                                          &engine::LlamaConfig::vocabulary}) {
     engine::LlamaConfig large = config;
     large.*size = kLargest + 1;
     EXPECT_EQ(check_llama_config(large).error().code(), ErrorCode::corrupt_file);

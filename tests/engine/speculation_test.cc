@@ -151,13 +151,13 @@ TEST_P(ScarceSpeculation, FewPagesAreNotSpentOnGuesses) {
   const std::int64_t bytes_per_token = Forward(*model_, setup_).store().layout().bytes_per_token();
   setup_.cap_bytes = bytes_per_token * std::max<std::int64_t>(320, GetParam().page_tokens * 8);
   // None are kept, or guesses would drop those that requests would have dropped later.
-  expect_same(answers(requests, {.max_kept = 0}), expected);
+  expect_same(answers(requests, {.reuse = false}), expected);
   const std::int64_t preemptions = stats_.preemptions;
   EXPECT_GT(preemptions, 0);
-  expect_same(
-      answers(requests,
-              {.max_kept = 0, .draft_tokens = 40, .drafter = LyingOracle(requests, expected, 100)}),
-      expected);
+  expect_same(answers(requests, {.reuse = false,
+                                 .draft_tokens = 40,
+                                 .drafter = LyingOracle(requests, expected, 100)}),
+              expected);
   EXPECT_GT(stats_.drafted_tokens, 0);
   EXPECT_EQ(stats_.preemptions, preemptions) << "a wrong guess has cost somebody their pages";
   expect_same(

@@ -21,7 +21,7 @@ std::string read_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-struct Setup {
+struct Variant {
   const char* format;
   std::int64_t draft_tokens;
 };
@@ -44,7 +44,8 @@ TEST_P(Stories, GreedyTextIsTheReference) {
   const auto prompt = open->tokenizer->encode(GetParam().prompt);
   ASSERT_TRUE(prompt);
   const auto prompt_tokens = static_cast<std::int64_t>(prompt->size());
-  for (const auto& [format, draft_tokens] : {Setup{"f32", 0}, Setup{"bf16", 0}, Setup{"bf16", 6}}) {
+  for (const auto& [format, draft_tokens] :
+       {Variant{"f32", 0}, Variant{"bf16", 0}, Variant{"bf16", 6}}) {
     SCOPED_TRACE(std::string(format) + ", " + std::to_string(draft_tokens) + " drafts");
     const auto device = make_cpu_device();
     ASSERT_TRUE(device);
