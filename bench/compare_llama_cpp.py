@@ -59,9 +59,10 @@ def refuse_extra_buffers():
     library.llama_model_default_params = params
 
 
-def run_pagekv(arguments, text):
+def run_pagekv(arguments, text, options=()):
     command = [arguments.pagekv, "run", "-m", arguments.model, "-p", text, "--temp", "0",
-               "-n", str(arguments.tokens), "-t", str(arguments.threads), "--json"]
+               "-n", str(arguments.tokens), "-t", str(arguments.threads), "--json",
+               *options]
     output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     answer, last = [json.loads(line) for line in output.stdout.splitlines()]
     return answer, last["figures"]

@@ -1,19 +1,24 @@
-"""torch_sdpa.py --pagekv PROGRAM [--threads 2] [--rounds 7] [-o JSON]
+"""torch_sdpa.py --pagekv PROGRAM [--threads 2] [--rounds 7] [--kv bf16,kv8,kv4] [-o JSON]
 
 pagekv's attention beside PyTorch's scaled_dot_product_attention on the CPU: bf16, 32 query heads on
 8 KV heads of dim 128; torch's keys and values contiguous, pagekv's in pages of random order. The
 two take turns. torch's answer is compared with float64 attention first, pagekv's by `pagekv bench`
-itself. Shown are the median times and the median of torch : pagekv with its quartiles.
+itself. Shown are the median times and the median of torch : pagekv with its quartiles. Exits with
+77, "skipped", where torch is missing.
 """
 
-import argparse
-import json
 import statistics
-import subprocess
+import sys
 import time
 
-import torch
-import torch.nn.functional as functional
+try:
+    import torch
+    import torch.nn.functional as functional
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+import turns
 
 HEADS, KV_HEADS, DIM = 32, 8, 128
 SET_BYTES = 512 << 20
@@ -57,18 +62,6 @@ class Torch:
         return 1e3 * (time.perf_counter() - start) / len(self.layers)
 
 
-def pagekv(program, context, queries, threads, formats):
-    output = subprocess.run(
-        [program, "bench", "--attn", "--ctx", str(context), "--queries", str(queries), "--kv",
-         formats, "-t", str(threads), "-r", "3", "--query-type", "bf16", "-o", "json"],
-        check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    return {row["kv"]: row["ms"] for row in json.loads(output)}
-
-
-def quartiles(values):
-    return statistics.quantiles(values, n=4, method="inclusive")
-
-
 def measure(arguments, name, context, queries):
     peer = Torch(context, queries)
     error = peer.error()
@@ -78,43 +71,28 @@ def measure(arguments, name, context, queries):
     theirs, ours = [], {}
     for _ in range(arguments.rounds):
         theirs.append(statistics.median(peer.milliseconds() for _ in range(3)))
-        for kv, ms in pagekv(arguments.pagekv, context, queries, arguments.threads,
-                             arguments.kv).items():
+        for kv, ms in turns.pagekv_attention(arguments, context, queries, arguments.kv).items():
             ours.setdefault(kv, []).append(ms)
-    rows = []
-    for kv, times in ours.items():
-        low, middle, high = quartiles([a / b for a, b in zip(theirs, times)])
-        rows.append({"case": name, "kv": kv, "torch_ms": statistics.median(theirs),
-                     "pagekv_ms": statistics.median(times), "ratio": middle, "ratio_low": low,
-                     "ratio_high": high, "threads": arguments.threads, "torch_error": error})
-    return rows
+    return [{**turns.compare(name, kv, theirs, times), "peer_error": error}
+            for kv, times in ours.items()]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pagekv", required=True)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = turns.parser(__doc__, rounds=7)
     parser.add_argument("--kv", default="bf16,kv8,kv4")
-    parser.add_argument("-o", "--output")
     arguments = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(arguments.threads)
     rows = []
-    print(f"torch {torch.__version__}, {arguments.threads} threads\n\n"
-          "| case | kv | torch ms | pagekv ms | torch : pagekv |\n|---|---|---|---|---|")
+    print(f"torch {torch.__version__}, {arguments.threads} threads")
+    turns.print_head("torch")
     for case in CASES:
         with torch.inference_mode():
             found = measure(arguments, *case)
         for row in found:
-            print(f"| {row['case']} | {row['kv']} | {row['torch_ms']:.2f} | "
-                  f"{row['pagekv_ms']:.2f} | {row['ratio']:.2f} ({row['ratio_low']:.2f}-"
-                  f"{row['ratio_high']:.2f}) |", flush=True)
+            turns.print_row(row)
         rows += found
-    if arguments.output:
-        with open(arguments.output, "w") as file:
-            json.dump(rows, file, indent=1)
+    turns.write(arguments, rows)
 
 
 if __name__ == "__main__":
