@@ -31,12 +31,42 @@ std::string find_default_system(std::string_view source) {
   return {};
 }
 
-void append_turn(const std::string& role, const std::string& content,
-                 std::vector<ChatSegment>& out) {
-  out.push_back({std::string(kBegin), true});
-  out.push_back({role + "\n" + content, false});
+using Segments = std::vector<ChatSegment>;
+
+void append_answer_end(Segments& out) {
   out.push_back({std::string(kEnd), true});
   out.push_back({"\n", false});
+}
+
+void append_answer_begin(Segments& out) {
+  out.push_back({std::string(kBegin), true});
+  out.push_back({"assistant\n", false});
+}
+
+void append_turn(const std::string& role, const std::string& content, Segments& out) {
+  out.push_back({std::string(kBegin), true});
+  out.push_back({role + "\n" + content, false});
+  append_answer_end(out);
+}
+
+Status append_tokens(const Tokenizer& tokenizer, const Segments& segments,
+                     std::vector<Token>& out) {
+  for (const ChatSegment& segment : segments) {
+    const auto tokens = tokenizer.encode(segment.text, {.bos = false, .special = segment.marker});
+    if (!tokens) return tl::unexpected(tokens.error());
+    if (segment.marker && (tokens->size() != 1 || !tokenizer.is_control(tokens->front()))) {
+      return fail(ErrorCode::unsupported, "the chat marker {s} is no token of the vocabulary", {},
+                  segment.text);
+    }
+    out.insert(out.end(), tokens->begin(), tokens->end());
+  }
+  return {};
+}
+
+Result<std::vector<Token>> tokens_of(const Tokenizer& tokenizer, const Segments& segments) {
+  std::vector<Token> out;
+  if (auto ok = append_tokens(tokenizer, segments, out); !ok) return tl::unexpected(ok.error());
+  return out;
 }
 
 }  // namespace
@@ -57,10 +87,7 @@ std::vector<ChatSegment> ChatTemplate::render(std::span<const ChatMessage> messa
     append_turn("system", default_system_, out);
   }
   for (const ChatMessage& message : messages) append_turn(message.role, message.content, out);
-  if (answer) {
-    out.push_back({std::string(kBegin), true});
-    out.push_back({"assistant\n", false});
-  }
+  if (answer) append_answer_begin(out);
   return out;
 }
 
@@ -78,16 +105,29 @@ Result<std::vector<Token>> ChatTemplate::encode(const Tokenizer& tokenizer,
   }
   std::vector<Token> out;
   if (tokenizer.adds_bos()) out.push_back(tokenizer.bos());
-  for (const ChatSegment& segment : render(messages, answer)) {
-    const auto tokens = tokenizer.encode(segment.text, {.bos = false, .special = segment.marker});
-    if (!tokens) return tl::unexpected(tokens.error());
-    if (segment.marker && (tokens->size() != 1 || !tokenizer.is_control(tokens->front()))) {
-      return fail(ErrorCode::unsupported, "the chat marker {s} is no token of the vocabulary", {},
-                  segment.text);
-    }
-    out.insert(out.end(), tokens->begin(), tokens->end());
+  if (auto ok = append_tokens(tokenizer, render(messages, answer), out); !ok) {
+    return tl::unexpected(ok.error());
   }
   return out;
+}
+
+Result<std::vector<Token>> ChatTemplate::encode_turn(const Tokenizer& tokenizer,
+                                                     const ChatMessage& message) const {
+  Segments segments;
+  append_turn(message.role, message.content, segments);
+  return tokens_of(tokenizer, segments);
+}
+
+Result<std::vector<Token>> ChatTemplate::encode_answer_begin(const Tokenizer& tokenizer) const {
+  Segments segments;
+  append_answer_begin(segments);
+  return tokens_of(tokenizer, segments);
+}
+
+Result<std::vector<Token>> ChatTemplate::encode_answer_end(const Tokenizer& tokenizer) const {
+  Segments segments;
+  append_answer_end(segments);
+  return tokens_of(tokenizer, segments);
 }
 
 }  // namespace pagekv::inline v0::engine

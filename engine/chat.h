@@ -43,6 +43,13 @@ class ChatTemplate {
   // `answer`: end with the opening of the assistant's turn.
   std::vector<ChatSegment> render(std::span<const ChatMessage> messages, bool answer = true) const;
 
+  // The pieces of a chat that grows, each as tokens: a whole turn, the opening of an answer, and
+  // what closes it. One after the other they are what encode() gives. Errors: as encode().
+  Result<std::vector<Token>> encode_turn(const Tokenizer& tokenizer,
+                                         const ChatMessage& message) const;
+  Result<std::vector<Token>> encode_answer_begin(const Tokenizer& tokenizer) const;
+  Result<std::vector<Token>> encode_answer_end(const Tokenizer& tokenizer) const;
+
   // render(), as one string.
   std::string render_text(std::span<const ChatMessage> messages, bool answer = true) const;
 

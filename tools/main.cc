@@ -8,6 +8,7 @@
 
 #include "pagekv/version.h"
 #include "tools/bench.h"
+#include "tools/chat.h"
 #include "tools/console.h"
 #include "tools/info.h"
 #include "tools/ppl.h"
@@ -21,11 +22,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("Exit codes: 0 done, 1 failed while running, 2 the command line makes no sense.");
   RunOptions run_options;
+  ChatOptions chat_options;
   PplOptions ppl_options;
   BenchOptions bench_options;
   ReplayOptions replay_options;
   InfoOptions info_options;
   const CLI::App* run_command = add_run(app, run_options);
+  const CLI::App* chat_command = add_chat(app, chat_options);
   const CLI::App* ppl_command = add_ppl(app, ppl_options);
   const CLI::App* bench_command = add_bench(app, bench_options);
   const CLI::App* replay_command = add_replay(app, replay_options);
@@ -40,6 +43,7 @@ int main(int argc, char** argv) {
   }
   try {
     const int code = run_command->parsed()      ? run(run_options)
+                     : chat_command->parsed()   ? chat(chat_options)
                      : ppl_command->parsed()    ? ppl(ppl_options)
                      : bench_command->parsed()  ? bench(bench_options)
                      : replay_command->parsed() ? replay(replay_options)

@@ -63,8 +63,8 @@ Output::Output(const pagekv::engine::Tokenizer& tokenizer,
   }
 }
 
-const std::string& Output::text(int prompt) const {
-  return answers_.at(static_cast<std::size_t>(prompt)).best().text;
+const pagekv::engine::Completion& Output::completion(int prompt) const {
+  return answers_.at(static_cast<std::size_t>(prompt)).best().completion;
 }
 
 void Output::add_token(const pagekv::engine::NewToken& token) {

@@ -32,7 +32,7 @@ class Output {
   void finish(const pagekv::engine::Completion& completion);
 
   bool failed() const { return failed_; }
-  const std::string& text(int prompt) const;
+  const pagekv::engine::Completion& completion(int prompt) const;  // the best sample's
 
  private:
   struct Sample {

@@ -1,10 +1,8 @@
 #include "tools/run.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -50,40 +48,15 @@ int run_prompts(Session& session, const std::vector<std::string>& texts) {
   return answers->failed ? kExitFailure : kExitOk;
 }
 
-// Turn by turn on standard input. Every turn encodes the whole conversation; its beginning is in
-// the pages already, so only the new part is computed.
-int converse(Session& session) {
-  std::vector<pagekv::engine::ChatMessage> messages;
-  const bool by_hand = isatty(STDIN_FILENO) == 1;
-  if (by_hand) print_note("one line is one turn; end with Ctrl-D");
-  const auto next_line = [by_hand](std::string& line) {
-    if (by_hand) fmt::print(stderr, "> ");
-    return static_cast<bool>(std::getline(std::cin, line));
-  };
-  for (std::string line; next_line(line);) {
-    if (line.empty()) continue;
-    messages.push_back({.role = "user", .content = line});
-    const pagekv::Result<std::vector<Token>> prompt = session.encode(messages);
-    if (!prompt) return report_error(prompt.error().message());
-    const pagekv::Result<Session::Answers> answers = session.answer({*prompt});
-    if (!answers) return report_error(answers.error().message());
-    if (answers->failed) return kExitFailure;
-    messages.push_back({.role = "assistant", .content = answers->texts.front()});
-  }
-  session.print_figures();
-  return kExitOk;
-}
-
 }  // namespace
 
 int run(const RunOptions& options) {
   const pagekv::Result<std::vector<std::string>> prompts = collect_prompts(options);
   if (!prompts) return report_error(prompts.error().message());
-  const bool none_given = options.prompts.empty() && options.prompt_files.empty();
-  if (none_given && !options.chat) {
-    return report_error("nothing to continue: give -p, -f, or --chat", kExitUsage);
+  if (options.prompts.empty() && options.prompt_files.empty()) {
+    return report_error("nothing to continue: give -p or -f; `pagekv chat` talks", kExitUsage);
   }
-  if (prompts->empty() && !none_given) {
+  if (prompts->empty()) {
     return report_error("nothing to continue: every line of the files is empty");
   }
   if (options.best_of > 1 && options.sampling.temperature == 0) {
@@ -94,7 +67,7 @@ int run(const RunOptions& options) {
   }
   const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);
   if (!session) return report_error(session.error().message());
-  return none_given ? converse(**session) : run_prompts(**session, *prompts);
+  return run_prompts(**session, *prompts);
 }
 
 }  // namespace pagekv_tool

@@ -29,6 +29,9 @@ struct RunOptions {
   std::optional<std::int64_t> cap_bytes = {};  // empty: chosen from the model
 };
 
+// What chats have too: sampling, the longest sequence, speculation, the pages and their format.
+void add_generation_options(CLI::App& app, RunOptions& options);
+
 // Adds the subcommand and binds it to `options`, which must outlive the parse.
 CLI::App* add_run(CLI::App& app, RunOptions& options);
 

@@ -26,9 +26,24 @@ void add_text_options(CLI::App& app, RunOptions& options) {
       ->allow_extra_args(false);
   app.add_flag("--lines", options.lines, "Every line of the files that is not empty is a prompt");
   app.add_flag("--chat", options.chat,
-               "Prompts are a user's turns, put into the model's chat template; without prompts, "
-               "talk on standard input");
-  app.add_option("-n,--tokens", options.max_tokens, "Tokens to generate per prompt, at most")
+               "Prompts are a user's questions, put into the model's chat template");
+  app.add_option("--best-of", options.best_of,
+                 "Samples of each prompt, which is computed once; their seeds are SEED, SEED + 1, "
+                 "... Prints the one whose tokens the model finds likeliest on average, when all "
+                 "have ended")
+      ->check(CLI::Range(1, kMaxSamples))
+      ->capture_default_str();
+  app.add_option("--parallel", options.parallel, "Prompts that are computed together, at most")
+      ->check(CLI::Range(1, kMaxParallel))
+      ->capture_default_str();
+  app.add_flag("--json", options.json,
+               "One JSON object per prompt and line, then one with the figures; nothing streams");
+}
+
+}  // namespace
+
+void add_generation_options(CLI::App& app, RunOptions& options) {
+  app.add_option("-n,--tokens", options.max_tokens, "Tokens to generate per answer, at most")
       ->check(CLI::Range(std::int64_t{1}, kMaxTokens))
       ->capture_default_str();
   app.add_option("--temp", options.sampling.temperature, "Temperature; 0 takes the likeliest token")
@@ -43,23 +58,9 @@ void add_text_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   app.add_option("--seed", options.sampling.seed, "Seed; the same seed gives the same text")
       ->capture_default_str();
-  app.add_option("--best-of", options.best_of,
-                 "Samples of each prompt, which is computed once; their seeds are SEED, SEED + 1, "
-                 "... Prints the one whose tokens the model finds likeliest on average, when all "
-                 "have ended")
-      ->check(CLI::Range(1, kMaxSamples))
-      ->capture_default_str();
-  app.add_flag("--json", options.json,
-               "One JSON object per prompt and line, then one with the figures; nothing streams");
-}
-
-void add_batch_options(CLI::App& app, RunOptions& options) {
   app.add_option("-c,--context", options.context_tokens,
                  "Longest sequence in tokens (default: the model's context)")
       ->check(CLI::Range(std::int64_t{1}, kMaxTokens));
-  app.add_option("--parallel", options.parallel, "Prompts that are computed together, at most")
-      ->check(CLI::Range(1, kMaxParallel))
-      ->capture_default_str();
   app.add_option("--speculate", options.draft_tokens,
                  "Tokens to guess, at most, wherever the last few have occurred before, and to "
                  "check in one pass: faster where text repeats itself, and the same text; 0: none")
@@ -76,13 +77,11 @@ void add_batch_options(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
 }
 
-}  // namespace
-
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   CLI::App* run = app.add_subcommand("run", "Generate text from prompts");
   add_model_options(*run, options.model);
   add_text_options(*run, options);
-  add_batch_options(*run, options);
+  add_generation_options(*run, options);
   add_cache_options(*run, options.model);
   run->footer(
       "FORMAT: " + std::string(kFormatHelp) +

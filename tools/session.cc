@@ -72,29 +72,32 @@ pagekv::Status Session::make_batcher() {
 
 pagekv::Result<std::vector<Token>> Session::encode(const std::string& text) const {
   if (!options_.chat) return model_.tokenizer->encode(text);
-  return encode(std::vector<engine::ChatMessage>{{.role = "user", .content = text}});
-}
-
-pagekv::Result<std::vector<Token>> Session::encode(
-    const std::vector<engine::ChatMessage>& messages) const {
   if (!model_.chat) return tl::unexpected<pagekv::Error>(model_.chat.error());
-  return model_.chat->encode(*model_.tokenizer, messages);
+  const engine::ChatMessage message{.role = "user", .content = text};
+  return model_.chat->encode(*model_.tokenizer, {&message, 1});
 }
 
-pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<Token>>& prompts) {
+pagekv::Result<engine::Conversation> Session::converse(const std::string& system) const {
+  if (!model_.chat) return tl::unexpected<pagekv::Error>(model_.chat.error());
+  return engine::Conversation::make(*model_.tokenizer, *model_.chat, system);
+}
+
+pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<Token>>& prompts,
+                                                 std::uint64_t seed_shift) {
+  engine::SamplerOptions sampling = options_.sampling;
+  sampling.seed += seed_shift;
   std::vector<Token> last_tokens;
   for (const std::vector<Token>& prompt : prompts) {
     last_tokens.push_back(prompt.empty() ? engine::kNoToken : prompt.back());
   }
   output_.emplace(
       *model_.tokenizer, last_tokens,
-      OutputOptions{
-          .json = options_.json, .samples = options_.best_of, .seed = options_.sampling.seed});
+      OutputOptions{.json = options_.json, .samples = options_.best_of, .seed = sampling.seed});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const pagekv::Result<int> request =
         batcher_->submit({.prompt = prompts[i],
                           .max_tokens = options_.max_tokens,
-                          .sampling = options_.sampling,
+                          .sampling = sampling,
                           .samples = options_.best_of,
                           .log_probabilities = options_.best_of > 1});
     if (!request) return tl::unexpected<pagekv::Error>(request.error());
@@ -103,9 +106,9 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
   if (pagekv::Status status = batcher_->run(); !status) {
     return tl::unexpected<pagekv::Error>(status.error());
   }
-  Answers answers{.texts = {}, .failed = output_->failed()};
+  Answers answers{.best = {}, .failed = output_->failed()};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    answers.texts.push_back(output_->text(static_cast<int>(i)));
+    answers.best.push_back(output_->completion(static_cast<int>(i)));
   }
   return answers;
 }

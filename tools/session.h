@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/batch.h"
+#include "engine/conversation.h"
 #include "engine/engine.h"
 #include "pagekv/error.h"
 #include "tools/console.h"
@@ -25,15 +26,18 @@ class Session {
 
   // A prompt's tokens: the text's, or, with --chat, those of a user's turn.
   pagekv::Result<std::vector<Token>> encode(const std::string& text) const;
-  pagekv::Result<std::vector<Token>> encode(
-      const std::vector<pagekv::engine::ChatMessage>& messages) const;
 
   struct Answers {
-    std::vector<std::string> texts;
+    std::vector<pagekv::engine::Completion> best;  // of every prompt
     bool failed = false;  // some answer ended in an error, which has been reported
   };
-  // Answers all prompts together and prints the answers. Errors: of the batch as a whole.
-  pagekv::Result<Answers> answer(const std::vector<std::vector<Token>>& prompts);
+  // Answers all prompts together and prints the answers; `seed_shift` is added to the seed. Errors:
+  // of the batch as a whole.
+  pagekv::Result<Answers> answer(const std::vector<std::vector<Token>>& prompts,
+                                 std::uint64_t seed_shift = 0);
+
+  // A chat by the model's template. Errors: unsupported (the model has none).
+  pagekv::Result<pagekv::engine::Conversation> converse(const std::string& system) const;
 
   // The timing block: on stderr, or with --json as a last line on stdout.
   void print_figures() const;

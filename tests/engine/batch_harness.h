@@ -17,6 +17,7 @@ namespace pagekv::testing {
 
 using engine::Batcher;
 using engine::BatcherOptions;
+using engine::BatcherStats;
 using engine::Completion;
 using engine::FinishReason;
 using engine::Request;

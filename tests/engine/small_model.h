@@ -14,8 +14,9 @@ namespace pagekv::testing {
 
 struct SmallModel {
   std::string architecture = "llama";
-  std::string rope_scaling = {};  // empty: no such key
-  std::string without_key = {};   // of the metadata below
+  std::string rope_scaling = {};   // empty: no such key
+  std::string chat_template = {};  // likewise
+  std::string without_key = {};    // of the metadata below
   std::string without_tensor = {};
   std::string extra_tensor = {};
   std::string type_of = {};  // a tensor that is written with `type`, as zeros
@@ -56,6 +57,7 @@ struct SmallModel {
     for (const auto& [key, value] : numbers) writer.number(key, engine::GgufType::u32, value);
     writer.number("llama.attention.layer_norm_rms_epsilon", engine::GgufType::f32, 1e-5f);
     if (!rope_scaling.empty()) writer.string("llama.rope.scaling.type", rope_scaling);
+    if (!chat_template.empty()) writer.string("tokenizer.chat_template", chat_template);
     SmallVocabulary().write(writer);
     const engine::TensorLookup lookup = random_tensors(shape, 5);
     for (const std::string& name : tensor_names(shape)) {
