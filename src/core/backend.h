@@ -95,6 +95,13 @@ class Backend {
   virtual void gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k, MutableRows v,
                       Stream stream) = 0;
 
+  // One plane of all heads in canonical order, [kv_head][token][row bytes], contiguous: out of pages,
+  // and into them. Never touches a byte of a token outside the span.
+  virtual void read_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
+                          std::byte* to) = 0;
+  virtual void write_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
+                           const std::byte* from, std::int64_t head_stride) = 0;
+
   virtual AttendCut attend_cut() const = 0;
   // Floats of PlanState::workspace that attend() needs on any layer of the plan's group.
   virtual std::int64_t workspace_floats(const CacheLayout& layout, const PlanState& plan) const = 0;

@@ -1,0 +1,129 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // what one call moves for sure
+
+tl::unexpected<Error> failed(const char* what, const std::string& path) {
+  const int code = errno;
+  return fail(ErrorCode::io_error, "{s}", {code},
+              std::string("cannot ") + what + " " + path + ": " +
+                  std::generic_category().message(code));
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+Status sync_folder(const std::string& path) {
+  const std::string folder = folder_of(path);
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return failed("open", folder);
+  const bool done = ::fsync(descriptor) == 0 || errno == EINVAL;  // some systems cannot
+  Status status;
+  if (!done) status = failed("sync", folder);
+  ::close(descriptor);
+  return status;
+}
+
+}  // namespace
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_),
+      path_(std::move(other.path_)) {}
+
+Result<InputFile> InputFile::open(const std::string& path) {
+  InputFile file;
+  file.path_ = path;
+  file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (file.descriptor_ < 0) return failed("open", path);
+  if (::fstat(file.descriptor_, &status) != 0) return failed("look at", path);
+  if (!S_ISREG(status.st_mode)) {
+    errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+    return failed("read", path);
+  }
+  file.bytes_ = status.st_size;
+  return file;
+}
+
+Status InputFile::read(std::int64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t count = ::pread(descriptor_, to.data(), std::min(to.size(), kMostAtOnce), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed("read", path_);
+    if (count == 0) {
+      return fail(ErrorCode::corrupt_file, "{s} ends at byte {0}", {offset}, path_);
+    }
+    to = to.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+  return {};
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})) {}
+
+Result<OutputFile> OutputFile::create(const std::string& path) {
+  OutputFile file;
+  file.path_ = path;
+  std::string name = path + ".XXXXXX";
+  file.descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (file.descriptor_ < 0) return failed("create", path);
+  file.temporary_ = std::move(name);
+  // mkostemp() keeps others out; a new file by its name would have what the umask leaves.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  ::fchmod(file.descriptor_, 0666 & ~mask);
+  return file;
+}
+
+Status OutputFile::write(std::int64_t offset, std::span<const std::byte> from) {
+  while (!from.empty()) {
+    const ssize_t count =
+        ::pwrite(descriptor_, from.data(), std::min(from.size(), kMostAtOnce), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed("write", path_);
+    from = from.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+  return {};
+}
+
+Status OutputFile::finish(bool sync) {
+  if (sync && ::fsync(descriptor_) != 0) return failed("sync", path_);
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) return failed("close", path_);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("name", path_);
+  temporary_.clear();
+  return sync ? sync_folder(path_) : Status();
+}
+
+}  // namespace pagekv::inline v0::internal
