@@ -18,11 +18,10 @@ struct ChunkRange {
 // Chunks that any of rows [first_row, first_row + rows) sees.
 ChunkRange chunks_of(const PlanState& plan, const PlanSequence& sequence, std::int64_t first_row,
                      std::int64_t rows, std::int64_t chunk_tokens) {
-  const std::int64_t begin = plan.visible(sequence, first_row).begin;
-  const std::int64_t end = plan.visible(sequence, first_row + rows - 1).end;
-  if (begin >= end) return {};
-  const std::int64_t first = begin / chunk_tokens;
-  return {first, (end + chunk_tokens - 1) / chunk_tokens - first};
+  const TokenRange seen = plan.visible_rows(sequence, first_row, rows);
+  if (seen.begin >= seen.end) return {};
+  const std::int64_t first = seen.begin / chunk_tokens;
+  return {first, (seen.end + chunk_tokens - 1) / chunk_tokens - first};
 }
 
 // Calls visit(sequence index, first row, rows, chunks) for every block of rows.

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "core/token_range.h"
 #include "pagekv/attend.h"
 #include "pagekv/error.h"
 
@@ -34,12 +35,15 @@ struct PlanSequence {
   std::int64_t length = 0;        // tokens of the view
   std::int64_t rows = 0;          // queries, for its last `rows` tokens
   std::int64_t first_row = 0;     // index of its first query among all rows of the call
-};
+  // What a range per row cannot say (core/plan_mask.h): PlanState::spans [first_span, first_span +
+  // spans), or rows of `row_words` words from PlanState::matrix[first_word] on.
+  std::int64_t first_span = 0;
+  std::int64_t spans = 0;
+  std::int64_t first_word = 0;
+  std::int64_t row_words = 0;
 
-// Tokens [begin, end) that a row sees. Over the rows of a sequence both ascend.
-struct TokenRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  bool is_masked() const { return spans > 0 || row_words > 0; }
+  std::int64_t position(std::int64_t row) const { return length - rows + row; }
 };
 
 // Rows [first_row, first_row + rows) of one sequence, over chunks [first_chunk, first_chunk +
@@ -64,6 +68,13 @@ struct MergeItem {
   std::int64_t partial = 0;
 };
 
+struct PlanState;
+
+// The least range that has all tokens which rows [first_row, first_row + rows) of a masked sequence
+// see; empty where they see none.
+TokenRange masked_rows(const PlanState& plan, const PlanSequence& sequence, std::int64_t first_row,
+                       std::int64_t rows);
+
 struct PlanState {
   std::shared_ptr<StoreCore> store;
   AttendSpec spec;
@@ -71,17 +82,34 @@ struct PlanState {
   std::int64_t total_rows = 0;
   std::int64_t partial_slots = 0;
   std::vector<PlanSequence> sequences;
+  std::vector<BidirectionalSpan> spans;
+  std::vector<std::uint64_t> matrix;  // a bit per token, least significant first
   std::vector<WorkItem> items;
   std::vector<MergeItem> merges;
   std::vector<float> workspace;  // partial states, then scratch of each worker
 
+  // Tokens that a row of a sequence without spans and matrix sees. Begins and ends ascend with the
+  // row.
   TokenRange visible(const PlanSequence& sequence, std::int64_t row) const {
-    const std::int64_t end =
-        spec.mask == Mask::causal
-            ? std::max<std::int64_t>(0, sequence.length - sequence.rows + row + 1)
-            : sequence.length;
-    const std::int64_t begin = window_tokens > 0 && end > window_tokens ? end - window_tokens : 0;
-    return {begin, end};
+    if (spec.mask != Mask::causal && spec.mask != Mask::local) return {0, sequence.length};
+    const std::int64_t position = sequence.position(row);
+    if (position < 0) return {};
+    if (window_tokens == 0) {
+      return {0, spec.mask == Mask::causal ? position + 1 : sequence.length};
+    }
+    const std::int64_t begin = std::max<std::int64_t>(0, position + 1 - window_tokens);
+    const std::int64_t ahead = spec.mask == Mask::causal ? 1 : window_tokens;
+    return {begin, std::min(sequence.length, position + ahead)};
+  }
+
+  // The least range that has all tokens which rows [first_row, first_row + rows) see.
+  TokenRange visible_rows(const PlanSequence& sequence, std::int64_t first_row,
+                          std::int64_t rows) const {
+    if (sequence.is_masked()) return masked_rows(*this, sequence, first_row, rows);
+    const std::int64_t last = first_row + rows - 1;
+    // Rows before the first token see nothing.
+    const std::int64_t first = std::clamp(sequence.rows - sequence.length, first_row, last);
+    return {visible(sequence, first).begin, visible(sequence, last).end};
   }
 };
 

@@ -20,11 +20,16 @@ class Block {
       : call_(call),
         shape_(call.shape),
         item_(item),
-        queries_{call, call.plan.sequences[static_cast<std::size_t>(item.sequence)], first_row,
-                 kv_head, rows * call.shape.group},
+        sequence_(call.plan.sequences[static_cast<std::size_t>(item.sequence)]),
+        mask_(call.plan, sequence_, first_row, rows),
+        queries_{call,
+                 sequence_,
+                 first_row,
+                 kv_head,
+                 rows * call.shape.group,
+                 sequence_.is_masked() ? &mask_ : nullptr},
         scratch_(scratch),
-        reader_(call.layer, kv_head, queries_.sequence.pages,
-                {queries_.visible(0).begin, queries_.visible(queries_.count - 1).end}),
+        reader_(call.layer, kv_head, sequence_.pages, queries_.visible()),
         keys_(queries_, reader_, scratch),
         values_(queries_, scratch),
         width_(values_.width()) {}
@@ -49,6 +54,7 @@ class Block {
   void run_chunk(std::int64_t chunk_start) {
     std::fill_n(scratch_.chunk_state, queries_.count, SoftmaxState{});
     for (std::int64_t at = 0; at < kChunkTokens; at += kSpanTokens) {
+      if (queries_.mask != nullptr && !mask_.enter(chunk_start + at)) continue;
       SpanTiles span;
       if (!reader_.locate(chunk_start + at, span)) continue;
       keys_.score(chunk_start + at, span);
@@ -65,7 +71,7 @@ class Block {
     for (std::int64_t j = 0; j < queries_.count; ++j) {
       const TokenRange range = queries_.visible_in(start, j, 1);
       scratch_.span_state[j] = call_.kernels.softmax(scratch_.logits + j * kSpanTokens, range.begin,
-                                                     range.end, call_.map);
+                                                     range.end, queries_.bits_in(j), call_.map);
     }
   }
 
@@ -90,6 +96,8 @@ class Block {
   const AttendCall& call_;
   const HeadShape& shape_;
   const WorkItem& item_;
+  const PlanSequence& sequence_;
+  SpanMask mask_;  // looked at where the sequence is masked
   const BlockQueries queries_;
   AttendScratch& scratch_;
   const SpanReader reader_;

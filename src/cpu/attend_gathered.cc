@@ -12,6 +12,7 @@
 
 #include "codec/arrangement.h"
 #include "codec/stored_vector.h"
+#include "core/plan_mask.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -44,6 +45,20 @@ struct Contiguous {
   float* keys = nullptr;
   float* values = nullptr;
   float* weights = nullptr;  // [token], of the row at hand
+};
+
+// One row: the tokens it sees are among [range.begin, range.end).
+struct GatheredRow {
+  const PlanState& plan;
+  const PlanSequence& sequence;
+  std::int64_t row;  // within the sequence
+  TokenRange range;
+
+  bool sees(std::int64_t token) const {
+    if (!sequence.is_masked()) return true;
+    const std::int64_t at = token % 64;
+    return (visible_word(plan, sequence, row, token - at) >> at & 1) != 0;
+  }
 };
 
 using PlaneShapes = std::array<PlaneShape, kMaxPlanes>;
@@ -79,8 +94,9 @@ void decode_one(const VectorCodec& codec, const PlaneLayouts& planes, const Plan
 Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int64_t kv_head,
                   float* scratch) {
   Contiguous rows;
-  rows.begin = call.plan.visible(sequence, 0).begin;
-  rows.end = std::max(rows.begin, call.plan.visible(sequence, sequence.rows - 1).end);
+  const TokenRange seen = call.plan.visible_rows(sequence, 0, sequence.rows);
+  rows.begin = seen.begin;
+  rows.end = std::max(seen.begin, seen.end);
   const std::int64_t tokens = rows.end - rows.begin;
   const HeadShape& shape = call.shape;
   rows.keys = scratch;
@@ -116,12 +132,14 @@ double dot(const float* a, const float* b, std::int64_t count) {
 }
 
 // Logits of the tokens the row sees into rows.weights; returns their max.
-float score_row(const AttendCall& call, const Contiguous& rows, TokenRange range, const float* q) {
+float score_row(const AttendCall& call, const Contiguous& rows, const GatheredRow& row,
+                const float* q) {
   const std::int64_t key_dim = call.shape.key_dim;
   const double scale = static_cast<double>(call.map.scale);
   const double cap = static_cast<double>(call.map.softcap);
   float max = -std::numeric_limits<float>::infinity();
-  for (std::int64_t token = range.begin; token < range.end; ++token) {
+  for (std::int64_t token = row.range.begin; token < row.range.end; ++token) {
+    if (!row.sees(token)) continue;
     const std::int64_t at = token - rows.begin;
     double logit = dot(q, rows.keys + at * key_dim, key_dim) * scale;
     if (cap > 0.0) logit = cap * std::tanh(logit / cap);
@@ -131,8 +149,10 @@ float score_row(const AttendCall& call, const Contiguous& rows, TokenRange range
   return max;
 }
 
-void attend_row(const AttendCall& call, const Contiguous& rows, TokenRange range, std::int64_t row,
+void attend_row(const AttendCall& call, const Contiguous& rows, const GatheredRow& gathered,
                 std::int64_t query_head) {
+  const TokenRange range = gathered.range;
+  const std::int64_t row = gathered.sequence.first_row + gathered.row;
   const HeadShape& shape = call.shape;
   const Rows& q_rows = call.args.q;
   const MutableRows& out_rows = call.args.out;
@@ -146,12 +166,13 @@ void attend_row(const AttendCall& call, const Contiguous& rows, TokenRange range
   }
   const bool empty = range.begin >= range.end;
   const bool has_sink = call.args.sinks != nullptr && !empty;
-  float max = score_row(call, rows, range, q.data());
+  float max = score_row(call, rows, gathered, q.data());
   if (has_sink) max = std::max(max, call.args.sinks[query_head]);
 
   double sum = has_sink ? std::exp(static_cast<double>(call.args.sinks[query_head] - max)) : 0.0;
   std::array<double, kMaxHeadDim> out{};
   for (std::int64_t token = range.begin; token < range.end; ++token) {
+    if (!gathered.sees(token)) continue;
     const std::int64_t at = token - rows.begin;
     const double weight =
         std::exp(static_cast<double>(rows.weights[at]) - static_cast<double>(max));
@@ -183,9 +204,9 @@ void attend_gathered(const AttendCall& call, const PlanSequence& sequence, std::
                      float* scratch) {
   const Contiguous rows = decode(call, sequence, kv_head, scratch);
   for (std::int64_t row = 0; row < sequence.rows; ++row) {
+    const GatheredRow gathered{call.plan, sequence, row, call.plan.visible_rows(sequence, row, 1)};
     for (std::int64_t head = 0; head < call.shape.group; ++head) {
-      attend_row(call, rows, call.plan.visible(sequence, row), sequence.first_row + row,
-                 kv_head * call.shape.group + head);
+      attend_row(call, rows, gathered, kv_head * call.shape.group + head);
     }
   }
 }

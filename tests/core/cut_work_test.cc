@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "core/plan.h"
+#include "core/plan_mask.h"
 
 namespace pagekv::testing {
 namespace {
@@ -15,15 +16,34 @@ using namespace internal;  // NOLINT(google-build-using-namespace): a test of in
 
 constexpr AttendCut kCut{.chunk_tokens = 64, .rows_per_item = 8};
 
+void add_spans(PlanState& plan, PlanSequence& sequence, std::mt19937& random) {
+  std::vector<BidirectionalSpan> spans;
+  for (std::int64_t at = random() % 50; at + 20 < sequence.length; at += 20 + random() % 300) {
+    spans.push_back({at, at + 20, static_cast<int>(random() % 3) - 1});
+  }
+  add_mask(plan, sequence, {.view = {nullptr, sequence.length}, .spans = spans});
+}
+
+bool sees(const PlanState& plan, const PlanSequence& sequence, std::int64_t row,
+          std::int64_t token) {
+  if (sequence.is_masked()) {
+    return (visible_word(plan, sequence, row, token / 64 * 64) >> (token % 64) & 1) != 0;
+  }
+  const TokenRange range = plan.visible(sequence, row);
+  return range.begin <= token && token < range.end;
+}
+
 PlanState random_plan(std::mt19937& random) {
   PlanState plan;
-  plan.spec.mask = random() % 4 == 0 ? Mask::none : Mask::causal;
-  plan.window_tokens = plan.spec.mask == Mask::causal && random() % 2 ? 1 + random() % 300 : 0;
+  plan.spec.mask = random() % 4 == 0 ? Mask::none : random() % 4 == 0 ? Mask::local : Mask::causal;
+  plan.window_tokens = plan.spec.mask != Mask::none && random() % 2 ? 1 + random() % 300 : 0;
   const int sequences = 1 + static_cast<int>(random() % 9);
   for (int index = 0; index < sequences; ++index) {
     const std::int64_t length = random() % 3 == 0 ? random() % 2000 : random() % 130;
     const std::int64_t rows = 1 + random() % 30;
-    plan.sequences.push_back({.length = length, .rows = rows, .first_row = plan.total_rows});
+    PlanSequence sequence{.length = length, .rows = rows, .first_row = plan.total_rows};
+    if (plan.spec.mask == Mask::causal && random() % 3 == 0) add_spans(plan, sequence, random);
+    plan.sequences.push_back(sequence);
     plan.total_rows += rows;
   }
   return plan;
@@ -46,8 +66,8 @@ void expect_exact_cover(const PlanState& plan) {
   }
   for (std::size_t index = 0; index < plan.sequences.size(); ++index) {
     for (std::int64_t row = 0; row < plan.sequences[index].rows; ++row) {
-      const TokenRange range = plan.visible(plan.sequences[index], row);
-      for (std::int64_t token = range.begin; token < range.end; ++token) {
+      for (std::int64_t token = 0; token < plan.sequences[index].length; ++token) {
+        if (!sees(plan, plan.sequences[index], row, token)) continue;
         ASSERT_EQ((visits[{static_cast<int>(index), row, token / kCut.chunk_tokens}]), 1)
             << "sequence " << index << " row " << row << " token " << token;
       }

@@ -7,6 +7,7 @@
 
 #include "cpu/constants.h"
 #include "cpu/paged_cache.h"
+#include "support/masks.h"
 #include "support/reference.h"
 #include "support/sanitized.h"
 
@@ -47,7 +48,9 @@ std::ostream& operator<<(std::ostream& to, const Trial& trial) {
      << trial.spec.logit_softcap << " arithmetic " << static_cast<int>(trial.spec.arithmetic)
      << " q " << name(trial.query_type) << " out " << name(trial.out_type) << " sinks "
      << trial.sinks;
-  for (const Query& query : trial.queries) to << " [" << query.length << "/" << query.rows << "]";
+  for (const Query& query : trial.queries) {
+    to << " [" << query.length << "/" << query.rows << (query.spans.empty() ? "]" : ", spans]");
+  }
   return to;
 }
 
@@ -64,6 +67,22 @@ Format pick_format(Random& random, int index, int key_dim, int value_dim) {
   const int round = index / kCodecWidths;
   return {pick_codec(random, index % kCodecWidths, key_dim),
           pick_codec(random, (7 * index + 4 * round + 2) % kCodecWidths, value_dim)};
+}
+
+// Half of the trials are plainly causal, with a window or without.
+void pick_mask(Random& random, Trial& trial) {
+  const std::int64_t kind = pick(random, 0, 7);
+  AttendSpec& spec = trial.spec;
+  spec.mask = kind == 0   ? Mask::none
+              : kind == 1 ? Mask::local
+              : kind == 2 ? Mask::matrix
+                          : Mask::causal;
+  const bool window = spec.mask == Mask::causal || spec.mask == Mask::local;
+  spec.window_tokens = window && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
+  for (Query& query : trial.queries) {
+    if (kind == 3) query.spans = pick_spans(random, query.length);
+    if (kind == 2) query.matrix = pick_matrix(random, query.rows, query.length);
+  }
 }
 
 Trial pick_trial(Random& random, int index) {
@@ -90,9 +109,7 @@ Trial pick_trial(Random& random, int index) {
                              .rows = pick(random, 1, std::max<std::int64_t>(1, most))});
   }
   trial.spec.query_heads = trial.query_heads;
-  trial.spec.mask = pick(random, 0, 3) == 0 ? Mask::none : Mask::causal;
-  trial.spec.window_tokens =
-      trial.spec.mask == Mask::causal && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
+  pick_mask(random, trial);
   trial.spec.logit_softcap = pick(random, 0, 3) == 0 ? 5.0f : 0.0f;
   trial.spec.arithmetic = pick(random, 0, 3) == 0 ? Arithmetic::fast : Arithmetic::exact;
   trial.query_type = pick_one(random, types);
@@ -149,6 +166,8 @@ double expect_close(const Trial& trial, const Inputs& inputs, const Query& query
                            .rows = query.rows,
                            .mask = trial.spec.mask,
                            .window_tokens = trial.spec.window_tokens,
+                           .spans = query.spans,
+                           .matrix = query.matrix.data(),
                            .scale = scale_of(trial.shape, trial.spec),
                            .logit_softcap = trial.spec.logit_softcap,
                            .sinks = trial.sinks ? inputs.sinks.data() : nullptr});
@@ -207,7 +226,7 @@ TEST_P(OnTarget, RandomShapesStayWithinTheBounds) {
   // The scalar target takes many times as long; its code is the same template. Every kind and width
   // of codec comes up all the same.
   const bool slow = kSanitized || GetParam() == "SCALAR" || GetParam() == "EMU128";
-  const int trials = slow ? kCodecWidths + 5 : 50;
+  const int trials = slow ? kCodecWidths + 5 : 70;
   for (int index = 0; index < trials; ++index) {
     const auto seed = static_cast<std::uint64_t>(1000 + index);
     Random random(seed);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "codec/arrangement.h"
+#include "core/plan_mask.h"
 #include "cpu/constants.h"
 
 namespace pagekv::testing {
@@ -138,10 +139,16 @@ PlanState make_plan(const PagedCache& cache, const AttendRequest& request) {
   plan.spec = request.spec;
   plan.window_tokens = std::max<std::int64_t>(request.spec.window_tokens, 0);
   for (const Query& query : request.queries) {
-    plan.sequences.push_back({.pages = cache.pages(query.sequence),
-                              .length = query.length,
-                              .rows = query.rows,
-                              .first_row = plan.total_rows});
+    internal::PlanSequence sequence{.pages = cache.pages(query.sequence),
+                                    .length = query.length,
+                                    .rows = query.rows,
+                                    .first_row = plan.total_rows};
+    const QueryRows rows{.view = {nullptr, query.length},
+                         .rows = query.rows,
+                         .spans = query.spans,
+                         .matrix = {query.matrix.data(), query.length}};
+    add_mask(plan, sequence, rows);
+    plan.sequences.push_back(sequence);
     plan.total_rows += query.rows;
   }
   // A split is a matter of threads and heads: one thread never splits, very many always do.

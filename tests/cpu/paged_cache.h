@@ -73,6 +73,8 @@ struct Query {
   std::size_t sequence = 0;
   std::int64_t length = 0;
   std::int64_t rows = 1;
+  std::vector<BidirectionalSpan> spans = {};
+  std::vector<std::uint8_t> matrix = {};  // [row][length], of Mask::matrix
 };
 
 // How the work is cut: by the backend's own rules, or against them.
