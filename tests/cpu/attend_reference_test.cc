@@ -288,6 +288,26 @@ TEST_P(OnTarget, LargeLogitsErrByTheirSizeOnly) {
   }
 }
 
+// Shorter than the groups that `fast` is made for.
+TEST_P(OnTarget, TheSmallestHeadsStayWithinTheBounds) {
+  for (const char* format : {"kv8", "kv4", "k8v3", "codebook:4:head"}) {
+    for (const int dim : {8, 16, 24}) {
+      Random random(79);
+      Trial trial;
+      trial.shape = {.kv_heads = 2, .key_dim = dim, .value_dim = 8, .format = format_of(format)};
+      trial.query_heads = 8;
+      trial.spec.query_heads = 8;
+      trial.spec.window_tokens = 0;
+      trial.spec.arithmetic = Arithmetic::fast;
+      trial.lengths = {20, 300};
+      trial.queries = {{.sequence = 0, .length = 20, .rows = 1},
+                       {.sequence = 1, .length = 300, .rows = 15}};
+      SCOPED_TRACE(::testing::Message() << GetParam() << ": " << trial);
+      run_trial(trial, GetParam(), random);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, OnTarget, ::testing::ValuesIn(cpu_targets()),
                          [](const auto& target) { return target.param; });
 
