@@ -39,6 +39,9 @@ enum class Mask : std::uint8_t {
   // side, has window_tokens L / 2 + 1.
   local = 2,
   matrix = 3,  // what QueryRows::matrix says
+  // A block read: the whole view, and all `rows` tokens of a block behind it, whose keys and values
+  // come with run() (AttendArgs::block_k, block_v) and are not stored.
+  block = 4,
 };
 
 enum class Arithmetic : std::uint8_t {
@@ -66,6 +69,9 @@ struct AttendSpec {
   float logit_softcap = 0.0f;  // c > 0: logits become c * tanh(logit / c), after the scale
   Arithmetic arithmetic = Arithmetic::exact;
   ReadArm arm = ReadArm::direct;
+  // Sequences that begin with the same pages attend them together where that saves work. Changes no
+  // bit; off only for comparison.
+  bool cascade = true;
 };
 
 // Tokens [begin, end) by position, which see each other whatever their order: those of an image in
@@ -88,7 +94,8 @@ struct MaskMatrix {
 
 struct QueryRows {
   ViewRef view;
-  // Queries, for the last `rows` tokens of the view; 1 to max_sequence_tokens.
+  // Queries, for the last `rows` tokens of the view, or of Mask::block for those behind it; 1 to
+  // max_sequence_tokens.
   std::int64_t rows = 1;
   // With Mask::causal: ascending, disjoint and within the view. A span's tokens have to be stored
   // before any of its rows is attended, so a prompt is not cut within one. Copied into the plan.
@@ -105,6 +112,11 @@ struct AttendArgs {
   float* lse = nullptr;
   // [query_head], or null: a logit per head that joins the normaliser and carries no value.
   const float* sinks = nullptr;
+  // Of Mask::block, and only then: the blocks' own keys and values, [row, kv_head, dim], positional
+  // encoding applied, read in the type they have. Nobody checks that they are finite: where they
+  // are not, the rows of their sequence may be NaN.
+  Rows block_k = {};
+  Rows block_v = {};
 };
 
 // Plain data that grows to the largest batch it has seen and then allocates nothing. Move-only. One
@@ -121,7 +133,8 @@ class PAGEKV_API Plan {
   std::int64_t rows() const;  // query rows over all views
 
   // Attends the pages of `layer` (a donor's where it reads one). An empty row gives 0 and lse -inf.
-  // Errors: invalid_argument (layer not of the group, heads that do not divide, null data).
+  // Errors: invalid_argument (layer not of the group, heads that do not divide, null data, a
+  // block's rows missing or out of place).
   Status run(int layer, const AttendArgs& args, Stream stream = {});
 
   internal::PlanState* state() const { return state_.get(); }

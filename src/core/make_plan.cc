@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/plan_mask.h"
+#include "core/share_prefixes.h"
 #include "core/store_core.h"
 
 namespace pagekv::inline v0::internal {
@@ -105,12 +106,14 @@ Status make_plan(const std::shared_ptr<StoreCore>& core, std::span<const QueryRo
                           .length = query.view.length(),
                           .rows = query.rows,
                           .first_row = plan.total_rows};
+    if (spec.mask == Mask::block) sequence.block_tokens = query.rows;
     add_mask(plan, sequence, query);
     if (auto ok = check_window(plan, sequence, holder.first(spec.group), index); !ok) return ok;
     plan.sequences.push_back(sequence);
     plan.total_rows += query.rows;
   }
   Backend& backend = core->backend();
+  share_prefixes(plan, backend.attend_cut(), layout.page_tokens());
   cut_work(plan, backend.attend_cut(), backend.executor().threads(),
            smallest_kv_heads(layout, spec.group));
   const std::int64_t floats = backend.workspace_floats(layout, plan);

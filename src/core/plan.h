@@ -4,7 +4,9 @@
 // chunk by spans; span states fold left within a chunk, chunk states fold left in order
 // (softmax_state.h). An item that covers all chunks of its rows folds as it goes; items of a split
 // sequence store one partial state per row and chunk, and a merge folds those in the same order:
-// the same bits.
+// the same bits. Rows that share a prefix go through its chunks first, in shared items, each of
+// which leaves what its rows' folds have come to; from there they go on alone. Work is done in this
+// order: shared items, items, merges.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +43,43 @@ struct PlanSequence {
   std::int64_t spans = 0;
   std::int64_t first_word = 0;
   std::int64_t row_words = 0;
+  // Of PlanState::prefixes, or -1; and which of the prefix's rows is this sequence's first.
+  std::int32_t prefix = -1;
+  std::int64_t prefix_row = 0;
+  std::int64_t block_tokens = 0;  // unstored ones behind the view, of Mask::block
 
+  std::int64_t end() const { return length + block_tokens; }
   bool is_masked() const { return spans > 0 || row_words > 0; }
   std::int64_t position(std::int64_t row) const { return length - rows + row; }
 };
 
+// Chunks [0, chunks) that the rows of several sequences see whole, in the same pages.
+struct SharedPrefix {
+  std::int32_t sequence = 0;   // one of them: its page table is read
+  std::int64_t first_row = 0;  // rows PlanState::shared_rows [first_row, first_row + rows)
+  std::int64_t rows = 0;
+  std::int64_t chunks = 0;
+  // Partial states of a row: 1, of all chunks, or one of each.
+  std::int64_t parts = 1;
+  std::int64_t partial = 0;
+
+  std::int64_t slot(std::int64_t row, std::int64_t part) const {
+    return partial + part * rows + row;
+  }
+};
+
+// Rows [first_row, first_row + rows) of a prefix, over chunks [first_chunk, first_chunk + chunks).
+struct SharedItem {
+  std::int32_t prefix = 0;
+  std::int32_t rows = 0;
+  std::int64_t first_row = 0;  // within the prefix
+  std::int64_t first_chunk = 0;
+  std::int64_t chunks = 0;
+  std::int64_t partial = 0;  // slot of the first row's state
+};
+
 // Rows [first_row, first_row + rows) of one sequence, over chunks [first_chunk, first_chunk +
-// chunks). Every KV head is separate work on top.
+// chunks), none of them of its prefix. Every KV head is separate work on top.
 struct WorkItem {
   std::int32_t sequence = 0;
   std::int32_t rows = 0;
@@ -55,17 +87,26 @@ struct WorkItem {
   std::int64_t first_chunk = 0;
   std::int64_t chunks = 0;
   // Slot of the first partial state (one per row, since chunks == 1); -1: covers all chunks of its
-  // rows and writes the output itself.
+  // rows behind their prefix, goes on from that and writes the output itself.
   std::int64_t partial = -1;
 };
 
-// Partial states of a split: that of row r and chunk c is in slot partial + c * rows + r.
+// Partial states of a split: that of row r and chunk c is in slot partial + c * rows + r. Those of
+// a prefix come before.
 struct MergeItem {
   std::int32_t sequence = 0;
   std::int32_t rows = 0;
   std::int64_t first_row = 0;
   std::int64_t chunks = 0;
   std::int64_t partial = 0;
+};
+
+// A sequence while sharers are looked for (core/share_prefixes.h).
+struct Sharer {
+  PageId first_page{};
+  std::int32_t sequence = 0;
+  std::int64_t tokens = 0;  // from the front, that all of its rows see
+  std::int64_t chunks = 0;  // in common with the sharer that leads
 };
 
 struct PlanState;
@@ -84,6 +125,10 @@ struct PlanState {
   std::vector<PlanSequence> sequences;
   std::vector<BidirectionalSpan> spans;
   std::vector<std::uint64_t> matrix;  // a bit per token, least significant first
+  std::vector<SharedPrefix> prefixes;
+  std::vector<std::int64_t> shared_rows;  // of prefixes: indices among all rows of the call
+  std::vector<Sharer> sharers;
+  std::vector<SharedItem> shared_items;
   std::vector<WorkItem> items;
   std::vector<MergeItem> merges;
   std::vector<float> workspace;  // partial states, then scratch of each worker
@@ -91,7 +136,7 @@ struct PlanState {
   // Tokens that a row of a sequence without spans and matrix sees. Begins and ends ascend with the
   // row.
   TokenRange visible(const PlanSequence& sequence, std::int64_t row) const {
-    if (spec.mask != Mask::causal && spec.mask != Mask::local) return {0, sequence.length};
+    if (spec.mask != Mask::causal && spec.mask != Mask::local) return {0, sequence.end()};
     const std::int64_t position = sequence.position(row);
     if (position < 0) return {};
     if (window_tokens == 0) {
@@ -113,8 +158,8 @@ struct PlanState {
   }
 };
 
-// Fills items, merges and partial_slots from spec, window_tokens and sequences, for `threads`
-// threads and the smallest number of KV heads the plan will run on.
+// Fills shared_items, items, merges and partial_slots from spec, window_tokens, sequences and
+// prefixes, for `threads` threads and the smallest number of KV heads the plan will run on.
 void cut_work(PlanState& plan, const AttendCut& cut, int threads, int kv_heads);
 
 }  // namespace pagekv::inline v0::internal

@@ -29,6 +29,15 @@ float element_f32(DType type, const std::byte* element) {
   return type == DType::f16 ? f32_from_f16(bits) : f32_from_bf16(bits);
 }
 
+// One head of a row of the caller's.
+void load_f32(const Rows& rows, std::int64_t row, std::int64_t head, std::int64_t dim, float* to) {
+  const std::int64_t at = row * rows.token_stride + head * rows.head_stride;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    to[i] = element_f32(
+        rows.dtype, static_cast<const std::byte*>(rows.data) + (at + i) * size_bytes(rows.dtype));
+  }
+}
+
 void store_f32(DType type, float value, std::byte* element) {
   if (type == DType::f32) {
     std::memcpy(element, &value, sizeof(value));
@@ -104,7 +113,8 @@ Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int
   rows.weights = rows.values + tokens * shape.value_dim;
 
   const LayerAddress& layer = call.layer;
-  for (std::int64_t token = 0; token < tokens; ++token) {
+  const std::int64_t stored = std::min(tokens, sequence.length - rows.begin);
+  for (std::int64_t token = 0; token < stored; ++token) {
     const std::int64_t position = rows.begin + token;
     const std::int64_t row = position % layer.page_tokens;
     const std::byte* page =
@@ -113,6 +123,12 @@ Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int
                rows.keys + token * shape.key_dim);
     decode_one(layer.format.v, layer.v, value_shapes(layer), page, kv_head, row, shape.value_dim,
                rows.values + token * shape.value_dim);
+  }
+  for (std::int64_t token = stored; token < tokens; ++token) {  // of a block read
+    const std::int64_t row = sequence.first_row + token - stored;
+    load_f32(call.args.block_k, row, kv_head, shape.key_dim, rows.keys + token * shape.key_dim);
+    load_f32(call.args.block_v, row, kv_head, shape.value_dim,
+             rows.values + token * shape.value_dim);
   }
   return rows;
 }
@@ -154,16 +170,10 @@ void attend_row(const AttendCall& call, const Contiguous& rows, const GatheredRo
   const TokenRange range = gathered.range;
   const std::int64_t row = gathered.sequence.first_row + gathered.row;
   const HeadShape& shape = call.shape;
-  const Rows& q_rows = call.args.q;
   const MutableRows& out_rows = call.args.out;
-  const std::int64_t q_at = row * q_rows.token_stride + query_head * q_rows.head_stride;
   const std::int64_t out_at = row * out_rows.token_stride + query_head * out_rows.head_stride;
   std::array<float, kMaxHeadDim> q;
-  for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
-    q[static_cast<std::size_t>(dim)] =
-        element_f32(q_rows.dtype, static_cast<const std::byte*>(q_rows.data) +
-                                      (q_at + dim) * size_bytes(q_rows.dtype));
-  }
+  load_f32(call.args.q, row, query_head, shape.key_dim, q.data());
   const bool empty = range.begin >= range.end;
   const bool has_sink = call.args.sinks != nullptr && !empty;
   float max = score_row(call, rows, gathered, q.data());

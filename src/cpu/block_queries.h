@@ -20,21 +20,25 @@ struct BlockQueries {
   std::int64_t first_row;
   std::int64_t kv_head;
   std::int64_t count;
-  const SpanMask* mask = nullptr;  // of the span at hand; null: a row sees a range
+  const SpanMask* mask = nullptr;             // of the span at hand; null: a row sees a range
+  const std::int64_t* shared_rows = nullptr;  // indices among all rows of the call; null: none
 
+  bool is_shared() const { return shared_rows != nullptr; }
   std::int64_t rows() const { return count / call.shape.group; }
   std::int64_t row(std::int64_t query) const {
+    if (is_shared()) return shared_rows[query / call.shape.group];
     return sequence.first_row + first_row + query / call.shape.group;
   }
   std::int64_t head(std::int64_t query) const {
     return kv_head * call.shape.group + query % call.shape.group;
   }
-  // All that the block's rows see.
+  // All that the block's rows see. REQUIRES: not shared.
   TokenRange visible() const { return call.plan.visible_rows(sequence, first_row, rows()); }
 
   // A range with all that queries [first, first + number) see of the span at `start`, counted from
   // there; the least one for a single query. Begins and ends of visible ranges ascend with the row.
   TokenRange visible_in(std::int64_t start, std::int64_t first, std::int64_t number) const {
+    if (is_shared()) return {0, kSpanTokens};
     const std::int64_t first_in = first / call.shape.group;
     const std::int64_t last_in = (std::min(first + number, count) - 1) / call.shape.group;
     if (mask != nullptr) return mask->range(first_in, last_in);

@@ -92,7 +92,7 @@ TEST_F(PlanTest, SpansAscendWithinTheView) {
       "spans ascend and share no token");
   EXPECT_EQ(refusal({{0, 10, -2}}),
             "entry 0 of the plan has a span of set -2; legal are 0 and more, -1 for alone");
-  for (const Mask mask : {Mask::none, Mask::local, Mask::matrix}) {
+  for (const Mask mask : {Mask::none, Mask::local, Mask::matrix, Mask::block}) {
     EXPECT_NE(refusal({{0, 10}}, {.mask = mask}), "accepted");
   }
 }
@@ -155,6 +155,17 @@ TEST_F(PlanTest, RunRefusesLayersAndHeadsThatDoNotFit) {
   EXPECT_EQ(run(made, 1).error().message(), "layer 1 is not in group 0, which the plan is for");
   EXPECT_EQ(run(made, 7).error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(made.run(0, {}).error().message(), "null queries or output for layer 0");
+  const std::vector<float> rows(64, 0.5f);
+  AttendArgs args{.q = Rows::packed(rows.data(), DType::f32, 4, 16),
+                  .out = MutableRows::packed(out_.data(), DType::f32, 4, 8),
+                  .block_k = Rows::packed(rows.data(), DType::f32, 2, 16)};
+  EXPECT_EQ(made.run(0, args).error().message(),
+            "rows of a block for layer 0; the plan is no block read");
+  Plan block = *plan(1, {.group = 0, .mask = Mask::block});
+  EXPECT_EQ(block.run(0, args).error().message(), "null keys or values of the block for layer 0");
+  args.block_v = Rows::packed(rows.data(), DType::f32, 2, 8);
+  EXPECT_TRUE(block.run(0, args));
+  EXPECT_EQ(plan(1, {.group = 1, .mask = Mask::block}).error().code(), ErrorCode::window_lost);
   const QueryRows query{.view = sequence_.ref(), .rows = 1};
   Plan odd = *tokens_.store().plan({&query, 1}, {.query_heads = 3});
   EXPECT_EQ(run(odd, 0).error().message(),

@@ -69,13 +69,14 @@ Format pick_format(Random& random, int index, int key_dim, int value_dim) {
           pick_codec(random, (7 * index + 4 * round + 2) % kCodecWidths, value_dim)};
 }
 
-// Half of the trials are plainly causal, with a window or without.
+// Three trials in eight are plainly causal, with a window or without.
 void pick_mask(Random& random, Trial& trial) {
   const std::int64_t kind = pick(random, 0, 7);
   AttendSpec& spec = trial.spec;
   spec.mask = kind == 0   ? Mask::none
               : kind == 1 ? Mask::local
               : kind == 2 ? Mask::matrix
+              : kind == 4 ? Mask::block
                           : Mask::causal;
   const bool window = spec.mask == Mask::causal || spec.mask == Mask::local;
   spec.window_tokens = window && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
@@ -124,13 +125,22 @@ struct Inputs {
   std::vector<Tensor> v;
   Tensor q;
   std::vector<float> sinks;
+  Tensor block_k;  // a row for each of q, of Mask::block
+  Tensor block_v;
 };
 
 Inputs make_inputs(const Trial& trial, Random& random) {
   std::int64_t rows = 0;
   for (const Query& query : trial.queries) rows += query.rows;
-  Inputs inputs{{}, {}, Tensor(trial.query_type, rows, trial.query_heads, trial.shape.key_dim), {}};
-  inputs.q.fill_normal(random);
+  const CacheShape& shape = trial.shape;
+  const DType block_type = trial.out_type;  // any
+  Inputs inputs{{},
+                {},
+                Tensor(trial.query_type, rows, trial.query_heads, shape.key_dim),
+                {},
+                Tensor(block_type, rows, shape.kv_heads, shape.key_dim),
+                Tensor(block_type, rows, shape.kv_heads, shape.value_dim)};
+  for (Tensor* tensor : {&inputs.q, &inputs.block_k, &inputs.block_v}) tensor->fill_normal(random);
   for (const std::int64_t length : trial.lengths) {
     inputs.k.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.key_dim);
     inputs.v.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.value_dim);
@@ -154,13 +164,31 @@ void store(PagedCache& cache, Inputs& inputs) {
   }
 }
 
+// Rows of `stored`, and `rows` rows of `block` from `first_row` on behind them.
+Tensor join(const Tensor& stored, const Tensor& block, std::int64_t first_row, std::int64_t rows) {
+  Tensor joint(DType::f32, stored.rows() + rows, stored.heads(), stored.dim());
+  for (std::int64_t row = 0; row < joint.rows(); ++row) {
+    for (std::int64_t head = 0; head < joint.heads(); ++head) {
+      for (std::int64_t dim = 0; dim < joint.dim(); ++dim) {
+        joint.set(row, head, dim,
+                  row < stored.rows() ? stored.at(row, head, dim)
+                                      : block.at(first_row + row - stored.rows(), head, dim));
+      }
+    }
+  }
+  return joint;
+}
+
 // Compares one query's rows of `got` with float64. Returns the largest logit.
 double expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
                     std::int64_t first_row, const AttendResult& got, bool gathered) {
+  const std::int64_t block = trial.spec.mask == Mask::block ? query.rows : 0;
+  const Tensor k = join(inputs.k[query.sequence], inputs.block_k, first_row, block);
+  const Tensor v = join(inputs.v[query.sequence], inputs.block_v, first_row, block);
   const ReferenceResult want =
-      reference_attention({.k = &inputs.k[query.sequence],
-                           .v = &inputs.v[query.sequence],
-                           .length = query.length,
+      reference_attention({.k = &k,
+                           .v = &v,
+                           .length = query.length + block,
                            .q = &inputs.q,
                            .first_row = first_row,
                            .rows = query.rows,
@@ -196,7 +224,9 @@ void run_trial(const Trial& trial, const std::string& target, Random& random) {
                         .spec = trial.spec,
                         .q = &inputs.q,
                         .out_type = trial.out_type,
-                        .sinks = trial.sinks ? inputs.sinks.data() : nullptr};
+                        .sinks = trial.sinks ? inputs.sinks.data() : nullptr,
+                        .block_k = inputs.block_k.view(),
+                        .block_v = inputs.block_v.view()};
   const AttendResult direct = attend(cache, request);
   request.spec.arm = ReadArm::gathered;
   const AttendResult gathered = attend(cache, request);

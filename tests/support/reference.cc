@@ -11,7 +11,8 @@ bool is_visible(const ReferenceCase& reference, std::int64_t row, std::int64_t t
   const std::int64_t position = reference.length - reference.rows + row;
   const std::int64_t window = reference.window_tokens;
   switch (reference.mask) {
-    case Mask::none: return true;
+    case Mask::none:
+    case Mask::block: return true;  // of a case whose length counts the block
     case Mask::matrix: return reference.matrix[row * reference.length + token] != 0;
     case Mask::local: return position >= 0 && (window == 0 || std::abs(position - token) < window);
     case Mask::causal: break;
