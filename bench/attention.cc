@@ -38,6 +38,18 @@ std::vector<std::byte> normal_queries(std::int64_t count, DType type) {
   return bytes;
 }
 
+// Tokens that lie in pages, over all sequences.
+std::int64_t stored_tokens(const AttentionCase& shape) {
+  return shape.shared + (shape.context - shape.shared) * shape.batch;
+}
+
+// Pages for them, and for the copy of a tail page that each sequence may need.
+std::int64_t stored_pages(const AttentionCase& shape, const CacheLayout& layout) {
+  return layout.pages_for(0, shape.shared) +
+         (layout.pages_for(0, shape.context - shape.shared) + (shape.shared > 0 ? 1 : 0)) *
+             shape.batch;
+}
+
 Result<CacheLayout> make_layout(const AttentionCase& shape, const Device& device, int layers) {
   const Result<Format> format = Format::parse(shape.kv);
   if (!format) return tl::unexpected<Error>(format.error());
@@ -59,13 +71,12 @@ Result<Attention> Attention::make(const AttentionCase& shape, std::int64_t set_b
   if (!device) return tl::unexpected<Error>(device.error());
   const Result<CacheLayout> one = make_layout(shape, *device, 1);
   if (!one) return tl::unexpected<Error>(one.error());
-  const std::int64_t layer_bytes = one->bytes_per_token() * shape.context * shape.batch;
+  const std::int64_t layer_bytes = one->bytes_per_token() * stored_tokens(shape);
   const std::int64_t layers =
       std::max<std::int64_t>(1, (set_bytes + layer_bytes - 1) / layer_bytes);
   Result<CacheLayout> layout = make_layout(shape, *device, static_cast<int>(layers));
   if (!layout) return tl::unexpected<Error>(layout.error());
-  const std::int64_t pages = layout->pages_for(0, shape.context) * shape.batch;
-  const std::int64_t cap = pages * layout->group(0).page_bytes;
+  const std::int64_t cap = stored_pages(shape, *layout) * layout->group(0).page_bytes;
   Result<Store> store = Store::make(std::move(*layout), *device,
                                     {.cap_bytes = cap, .max_sequence_tokens = shape.context});
   if (!store) return tl::unexpected<Error>(store.error());
@@ -82,15 +93,15 @@ Status Attention::fill() {
   out_.resize(static_cast<std::size_t>(query_rows * shape_.dim));
   if (Status status = shuffle_pages(); !status) return status;
   for (std::int64_t i = 0; i < shape_.batch; ++i) {
-    Result<Sequence> sequence = store_.create_sequence();
+    const bool forks = i > 0 && shape_.shared > 0;
+    Result<Sequence> sequence = forks ? sequences_.front().fork() : store_.create_sequence();
     if (!sequence) return tl::unexpected<Error>(sequence.error());
     sequences_.push_back(std::move(*sequence));
+    if (i > 0) continue;
+    if (Status status = grow(sequences_.front(), shape_.shared); !status) return status;
   }
   for (Sequence& sequence : sequences_) {
-    for (std::int64_t at = 0; at < shape_.context; at += kAppendTokens) {
-      const Append append_rows{&sequence, std::min(kAppendTokens, shape_.context - at)};
-      if (Status status = append({&append_rows, 1}); !status) return status;
-    }
+    if (Status status = grow(sequence, shape_.context); !status) return status;
   }
   Result<Plan> plan = make_plan(ReadArm::direct);
   if (!plan) return tl::unexpected<Error>(plan.error());
@@ -98,9 +109,18 @@ Status Attention::fill() {
   return {};
 }
 
+// Appends up to `tokens` tokens in all.
+Status Attention::grow(Sequence& sequence, std::int64_t tokens) {
+  while (sequence.length() < tokens) {
+    const Append append_rows{&sequence, std::min(kAppendTokens, tokens - sequence.length())};
+    if (Status status = append({&append_rows, 1}); !status) return status;
+  }
+  return {};
+}
+
 // Leaves the free list in random order: one sequence a page, then all of them dropped.
 Status Attention::shuffle_pages() {
-  const std::int64_t pages = store_.layout().pages_for(0, shape_.context) * shape_.batch;
+  const std::int64_t pages = stored_pages(shape_, store_.layout());
   std::vector<Sequence> holders;
   for (std::int64_t page = 0; page < pages; ++page) {
     Result<Sequence> holder = store_.create_sequence();
@@ -137,8 +157,10 @@ Result<Plan> Attention::make_plan(ReadArm arm) {
   for (Sequence& sequence : sequences_) {
     rows.push_back({.view = sequence.ref(), .rows = shape_.queries});
   }
-  return store_.plan(
-      rows, {.query_heads = shape_.query_heads, .arithmetic = shape_.arithmetic, .arm = arm});
+  return store_.plan(rows, {.query_heads = shape_.query_heads,
+                            .arithmetic = shape_.arithmetic,
+                            .arm = arm,
+                            .cascade = shape_.cascade});
 }
 
 Status Attention::attend(Plan& plan, int layer, std::vector<float>& out) {

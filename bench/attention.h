@@ -20,6 +20,8 @@ struct AttentionCase {
   int dim = 128;  // of keys and of values
   std::int64_t context = 8192;
   std::int64_t batch = 1;    // sequences of `context` tokens each
+  std::int64_t shared = 0;   // of those, in pages that all sequences share
+  bool cascade = true;       // whether the plan may make use of that
   std::int64_t queries = 1;  // rows of each sequence: 1 is decode
   std::int64_t page_tokens = kDefaultPageTokens;
   PageOrder order = PageOrder::page_major;
@@ -55,6 +57,7 @@ class Attention {
   Attention(const AttentionCase& shape, Store store) : shape_(shape), store_(std::move(store)) {}
   Status fill();
   Status shuffle_pages();
+  Status grow(Sequence& sequence, std::int64_t tokens);
   Status append(std::span<const Append> appends);
   Result<Plan> make_plan(ReadArm arm);
   Status attend(Plan& plan, int layer, std::vector<float>& out);

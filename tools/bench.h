@@ -30,6 +30,7 @@ struct BenchOptions {
   std::vector<std::int64_t> pages = {pagekv::kDefaultPageTokens};
   std::vector<std::int64_t> batches = {1};
   std::vector<std::int64_t> queries = {1};
+  std::vector<std::int64_t> shared = {0};
   std::string query_type = "f32";
   std::string target;  // empty: the best
   bool warm = false;

@@ -32,6 +32,10 @@ struct Subject {
   std::vector<double> cycles = {};  // of one thread, for a token of a KV head
 };
 
+bool shares(const BenchOptions& options) {
+  return std::ranges::any_of(options.shared, [](std::int64_t tokens) { return tokens > 0; });
+}
+
 std::vector<bench::AttentionCase> cases_of(const BenchOptions& options, std::int64_t context) {
   std::vector<bench::AttentionCase> cases = {{.context = context}};
   // Each option multiplies the cases.
@@ -57,6 +61,11 @@ std::vector<bench::AttentionCase> cases_of(const BenchOptions& options, std::int
   vary(options.arithmetics,
        [](auto& to, const std::string& value) { to.arithmetic = arithmetic_of(value); });
   vary(split_formats(options.formats), [](auto& to, const std::string& value) { to.kv = value; });
+  vary(options.shared,
+       [](auto& to, std::int64_t value) { to.shared = std::min(value, to.context); });
+  if (shares(options)) {
+    vary(std::vector{true, false}, [](auto& to, bool value) { to.cascade = value; });
+  }
   for (bench::AttentionCase& each : cases) {
     each.query_type = options.query_type == "bf16" ? pagekv::DType::bf16 : pagekv::DType::f32;
   }
@@ -132,6 +141,8 @@ ReportRow report(const BenchOptions& options, const Subject& subject) {
                 {"heads", heads},
                 {"dim", shape.dim},
                 {"page", shape.page_tokens},
+                {"shared", shape.shared},
+                {"cascade", shape.cascade},
                 {"threads", shape.threads},
                 {"arithmetic", arithmetic},
                 {"query_type", options.query_type},
@@ -167,6 +178,10 @@ ReportRow report(const BenchOptions& options, const Subject& subject) {
                {"share", fmt::format("{:.1f} %", 100 * median(subject.share))},
                {"cycles", fmt::format("{:.1f}", median(subject.cycles))},
                {"error", fmt::format("{:.1e}", subject.distance)}};
+  if (shares(options)) {
+    row.shown.insert(row.shown.begin() + 4, {{"shared", fmt::format("{}", shape.shared)},
+                                             {"cascade", shape.cascade ? "on" : "off"}});
+  }
   return row;
 }
 

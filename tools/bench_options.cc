@@ -107,6 +107,11 @@ void add_attention_options(CLI::App& app, BenchOptions& options) {
       add_numbers(app, "--ctx", options.contexts, "Tokens of a sequence (default: 8k)", 1, kMost));
   group(add_numbers(app, "--page", options.pages, "Tokens of a page (default: 64)", 16, 4096));
   group(add_numbers(app, "--batch", options.batches, "Sequences (default: 1)", 1, 4096));
+  group(
+      add_numbers(app, "--shared", options.shared,
+                  "Tokens, at most all, that all sequences have at their front in the same pages; "
+                  "then each case is measured with a cascade over them and without (default: 0)",
+                  0, kMost));
   group(add_numbers(app, "--queries", options.queries, "Rows of each sequence (default: 1)", 1,
                     kMost));
   group(app.add_option("--query-type", options.query_type, "Type of the queries"))

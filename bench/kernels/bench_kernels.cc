@@ -120,7 +120,7 @@ void softmax(benchmark::State& state) {
   for (auto _ : state) {
     for (std::int64_t i = 0; i < kQueries; ++i) {
       worker.scratch.span_state[i] =
-          kernels().softmax(worker.scratch.logits + i * kSpanTokens, 0, kSpanTokens, map);
+          kernels().softmax(worker.scratch.logits + i * kSpanTokens, 0, kSpanTokens, nullptr, map);
     }
   }
   finish(state);

@@ -10,6 +10,23 @@ namespace pagekv::inline v0 {
 using internal::PlanState;
 using internal::StoreCore;
 
+namespace {
+
+Status check_block(const AttendSpec& spec, const AttendArgs& args, int layer) {
+  if (spec.mask != Mask::block) {
+    if (args.block_k.data == nullptr && args.block_v.data == nullptr) return {};
+    return fail(ErrorCode::invalid_argument,
+                "rows of a block for layer {0}; the plan is no block read", {layer});
+  }
+  if (args.block_k.data == nullptr || args.block_v.data == nullptr) {
+    return fail(ErrorCode::invalid_argument, "null keys or values of the block for layer {0}",
+                {layer});
+  }
+  return {};
+}
+
+}  // namespace
+
 Plan::Plan() = default;
 Plan::Plan(std::unique_ptr<PlanState> state) : state_(std::move(state)) {}
 Plan::~Plan() = default;
@@ -41,6 +58,7 @@ Status Plan::run(int layer, const AttendArgs& args, Stream stream) {
   if (args.q.data == nullptr || args.out.data == nullptr) {
     return fail(ErrorCode::invalid_argument, "null queries or output for layer {0}", {layer});
   }
+  if (auto ok = check_block(spec, args, layer); !ok) return ok;
   const float scale =
       spec.scale != 0.0f ? spec.scale : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
   core.backend().attend(core.address(layer), *state_, args, scale, stream);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/ids.h"
+#include "core/layer_address.h"
 #include "core/plan.h"
 #include "pagekv/attend.h"
 #include "pagekv/device.h"
@@ -33,20 +34,6 @@ class Arena {
   // A page became free (its bytes mean nothing: poison them where a sanitizer looks) or used again.
   virtual void mark_free(std::int64_t offset, std::int64_t bytes) = 0;
   virtual void mark_used(std::int64_t offset, std::int64_t bytes) = 0;
-};
-
-// Where one layer's bytes are, and what they mean: all a kernel needs to know.
-struct LayerAddress {
-  std::byte* base = nullptr;     // of the layer's part of page 0
-  std::int64_t page_stride = 0;  // bytes
-  std::int64_t page_tokens = 0;
-  TileArrangement arrangement = TileArrangement::row_major;
-  int kv_heads = 0;
-  int key_dim = 0;
-  int value_dim = 0;
-  Format format;
-  PlaneLayouts k;
-  PlaneLayouts v;
 };
 
 // New rows of one sequence: tokens [position, position + tokens) through its page table.

@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/plan_mask.h"
+#include "core/share_prefixes.h"
 #include "core/store_core.h"
 
 namespace pagekv::inline v0::internal {
 
 namespace {
+
+bool knows_window(Mask mask) {
+  return mask == Mask::causal || mask == Mask::local;
+}
 
 Status check_spec(const CacheLayout& layout, const AttendSpec& spec) {
   if (spec.group < 0 || spec.group >= layout.group_count()) {
@@ -28,22 +34,22 @@ Status check_spec(const CacheLayout& layout, const AttendSpec& spec) {
                 "a window of {0} tokens; legal are positive ones, 0 for none, -1 for the group's",
                 {spec.window_tokens});
   }
-  if (spec.mask == Mask::none && spec.window_tokens > 0) {
-    return fail(ErrorCode::invalid_argument, "a window of {0} tokens needs the causal mask",
-                {spec.window_tokens});
+  if (!knows_window(spec.mask) && spec.window_tokens > 0) {
+    return fail(ErrorCode::invalid_argument,
+                "a window of {0} tokens needs the causal or the local mask", {spec.window_tokens});
   }
   return {};
 }
 
-// With the mask `none` a row sees the whole view, also in a window group.
+// The other masks say all themselves, also in a window group.
 std::int64_t resolve_window(const CacheLayout& layout, const AttendSpec& spec) {
-  if (spec.mask == Mask::none) return 0;
+  if (!knows_window(spec.mask)) return 0;
   return spec.window_tokens == kLayerWindow ? layout.group(spec.group).window_tokens
                                             : spec.window_tokens;
 }
 
-Status check_row(const StoreCore& core, const PlanState& plan, const QueryRows& query,
-                 const PlanSequence& sequence, std::int64_t index) {
+Status check_query(const StoreCore& core, const AttendSpec& spec, const QueryRows& query,
+                   std::int64_t index) {
   if (query.view.holder() == nullptr) {
     return fail(ErrorCode::invalid_argument, "entry {0} of the plan has no view", {index});
   }
@@ -57,14 +63,17 @@ Status check_row(const StoreCore& core, const PlanState& plan, const QueryRows& 
                 "entry {0} of the plan has {1} rows; legal are 1 to {2}",
                 {index, query.rows, most});
   }
-  const std::int64_t first = query.view.holder()->first(plan.spec.group);
-  // Rows before the first token see nothing; the first that sees any reaches back furthest.
-  const std::int64_t row = std::max<std::int64_t>(0, sequence.rows - sequence.length);
-  const TokenRange visible = plan.visible(sequence, std::min(row, sequence.rows - 1));
-  if (visible.begin < visible.end && visible.begin < first) {
+  return check_mask(spec, query, index);
+}
+
+// Every token that a row sees is still kept.
+Status check_window(const PlanState& plan, const PlanSequence& sequence, std::int64_t first,
+                    std::int64_t index) {
+  const TokenRange seen = plan.visible_rows(sequence, 0, sequence.rows);
+  if (seen.begin < seen.end && seen.begin < first) {
     return fail(ErrorCode::window_lost,
                 "entry {2} of the plan sees tokens from {0} on, its pages start at token {1}",
-                {visible.begin, first, index});
+                {seen.begin, first, index});
   }
   return {};
 }
@@ -88,16 +97,23 @@ Status make_plan(const std::shared_ptr<StoreCore>& core, std::span<const QueryRo
   plan.window_tokens = resolve_window(layout, spec);
   plan.total_rows = 0;
   plan.sequences.clear();
+  clear_masks(plan);
   for (const QueryRows& query : rows) {
-    PlanSequence sequence{
-        .length = query.view.length(), .rows = query.rows, .first_row = plan.total_rows};
     const auto index = static_cast<std::int64_t>(plan.sequences.size());
-    if (auto ok = check_row(*core, plan, query, sequence, index); !ok) return ok;
-    sequence.pages = query.view.holder()->table(spec.group).pages.data();
+    if (auto ok = check_query(*core, spec, query, index); !ok) return ok;
+    const PageHolder& holder = *query.view.holder();
+    PlanSequence sequence{.pages = holder.table(spec.group).pages.data(),
+                          .length = query.view.length(),
+                          .rows = query.rows,
+                          .first_row = plan.total_rows};
+    if (spec.mask == Mask::block) sequence.block_tokens = query.rows;
+    add_mask(plan, sequence, query);
+    if (auto ok = check_window(plan, sequence, holder.first(spec.group), index); !ok) return ok;
     plan.sequences.push_back(sequence);
     plan.total_rows += query.rows;
   }
   Backend& backend = core->backend();
+  share_prefixes(plan, backend.attend_cut(), layout.page_tokens());
   cut_work(plan, backend.attend_cut(), backend.executor().threads(),
            smallest_kv_heads(layout, spec.group));
   const std::int64_t floats = backend.workspace_floats(layout, plan);

@@ -12,6 +12,7 @@
 
 #include "codec/arrangement.h"
 #include "codec/stored_vector.h"
+#include "core/plan_mask.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -26,6 +27,15 @@ float element_f32(DType type, const std::byte* element) {
   std::uint16_t bits;
   std::memcpy(&bits, element, sizeof(bits));
   return type == DType::f16 ? f32_from_f16(bits) : f32_from_bf16(bits);
+}
+
+// One head of a row of the caller's.
+void load_f32(const Rows& rows, std::int64_t row, std::int64_t head, std::int64_t dim, float* to) {
+  const std::int64_t at = row * rows.token_stride + head * rows.head_stride;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    to[i] = element_f32(
+        rows.dtype, static_cast<const std::byte*>(rows.data) + (at + i) * size_bytes(rows.dtype));
+  }
 }
 
 void store_f32(DType type, float value, std::byte* element) {
@@ -44,6 +54,20 @@ struct Contiguous {
   float* keys = nullptr;
   float* values = nullptr;
   float* weights = nullptr;  // [token], of the row at hand
+};
+
+// One row: the tokens it sees are among [range.begin, range.end).
+struct GatheredRow {
+  const PlanState& plan;
+  const PlanSequence& sequence;
+  std::int64_t row;  // within the sequence
+  TokenRange range;
+
+  bool sees(std::int64_t token) const {
+    if (!sequence.is_masked()) return true;
+    const std::int64_t at = token % 64;
+    return (visible_word(plan, sequence, row, token - at) >> at & 1) != 0;
+  }
 };
 
 using PlaneShapes = std::array<PlaneShape, kMaxPlanes>;
@@ -79,8 +103,9 @@ void decode_one(const VectorCodec& codec, const PlaneLayouts& planes, const Plan
 Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int64_t kv_head,
                   float* scratch) {
   Contiguous rows;
-  rows.begin = call.plan.visible(sequence, 0).begin;
-  rows.end = std::max(rows.begin, call.plan.visible(sequence, sequence.rows - 1).end);
+  const TokenRange seen = call.plan.visible_rows(sequence, 0, sequence.rows);
+  rows.begin = seen.begin;
+  rows.end = std::max(seen.begin, seen.end);
   const std::int64_t tokens = rows.end - rows.begin;
   const HeadShape& shape = call.shape;
   rows.keys = scratch;
@@ -88,7 +113,8 @@ Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int
   rows.weights = rows.values + tokens * shape.value_dim;
 
   const LayerAddress& layer = call.layer;
-  for (std::int64_t token = 0; token < tokens; ++token) {
+  const std::int64_t stored = std::min(tokens, sequence.length - rows.begin);
+  for (std::int64_t token = 0; token < stored; ++token) {
     const std::int64_t position = rows.begin + token;
     const std::int64_t row = position % layer.page_tokens;
     const std::byte* page =
@@ -97,6 +123,12 @@ Contiguous decode(const AttendCall& call, const PlanSequence& sequence, std::int
                rows.keys + token * shape.key_dim);
     decode_one(layer.format.v, layer.v, value_shapes(layer), page, kv_head, row, shape.value_dim,
                rows.values + token * shape.value_dim);
+  }
+  for (std::int64_t token = stored; token < tokens; ++token) {  // of a block read
+    const std::int64_t row = sequence.first_row + token - stored;
+    load_f32(call.args.block_k, row, kv_head, shape.key_dim, rows.keys + token * shape.key_dim);
+    load_f32(call.args.block_v, row, kv_head, shape.value_dim,
+             rows.values + token * shape.value_dim);
   }
   return rows;
 }
@@ -116,12 +148,14 @@ double dot(const float* a, const float* b, std::int64_t count) {
 }
 
 // Logits of the tokens the row sees into rows.weights; returns their max.
-float score_row(const AttendCall& call, const Contiguous& rows, TokenRange range, const float* q) {
+float score_row(const AttendCall& call, const Contiguous& rows, const GatheredRow& row,
+                const float* q) {
   const std::int64_t key_dim = call.shape.key_dim;
   const double scale = static_cast<double>(call.map.scale);
   const double cap = static_cast<double>(call.map.softcap);
   float max = -std::numeric_limits<float>::infinity();
-  for (std::int64_t token = range.begin; token < range.end; ++token) {
+  for (std::int64_t token = row.range.begin; token < row.range.end; ++token) {
+    if (!row.sees(token)) continue;
     const std::int64_t at = token - rows.begin;
     double logit = dot(q, rows.keys + at * key_dim, key_dim) * scale;
     if (cap > 0.0) logit = cap * std::tanh(logit / cap);
@@ -131,27 +165,24 @@ float score_row(const AttendCall& call, const Contiguous& rows, TokenRange range
   return max;
 }
 
-void attend_row(const AttendCall& call, const Contiguous& rows, TokenRange range, std::int64_t row,
+void attend_row(const AttendCall& call, const Contiguous& rows, const GatheredRow& gathered,
                 std::int64_t query_head) {
+  const TokenRange range = gathered.range;
+  const std::int64_t row = gathered.sequence.first_row + gathered.row;
   const HeadShape& shape = call.shape;
-  const Rows& q_rows = call.args.q;
   const MutableRows& out_rows = call.args.out;
-  const std::int64_t q_at = row * q_rows.token_stride + query_head * q_rows.head_stride;
   const std::int64_t out_at = row * out_rows.token_stride + query_head * out_rows.head_stride;
   std::array<float, kMaxHeadDim> q;
-  for (std::int64_t dim = 0; dim < shape.key_dim; ++dim) {
-    q[static_cast<std::size_t>(dim)] =
-        element_f32(q_rows.dtype, static_cast<const std::byte*>(q_rows.data) +
-                                      (q_at + dim) * size_bytes(q_rows.dtype));
-  }
+  load_f32(call.args.q, row, query_head, shape.key_dim, q.data());
   const bool empty = range.begin >= range.end;
   const bool has_sink = call.args.sinks != nullptr && !empty;
-  float max = score_row(call, rows, range, q.data());
+  float max = score_row(call, rows, gathered, q.data());
   if (has_sink) max = std::max(max, call.args.sinks[query_head]);
 
   double sum = has_sink ? std::exp(static_cast<double>(call.args.sinks[query_head] - max)) : 0.0;
   std::array<double, kMaxHeadDim> out{};
   for (std::int64_t token = range.begin; token < range.end; ++token) {
+    if (!gathered.sees(token)) continue;
     const std::int64_t at = token - rows.begin;
     const double weight =
         std::exp(static_cast<double>(rows.weights[at]) - static_cast<double>(max));
@@ -183,9 +214,9 @@ void attend_gathered(const AttendCall& call, const PlanSequence& sequence, std::
                      float* scratch) {
   const Contiguous rows = decode(call, sequence, kv_head, scratch);
   for (std::int64_t row = 0; row < sequence.rows; ++row) {
+    const GatheredRow gathered{call.plan, sequence, row, call.plan.visible_rows(sequence, row, 1)};
     for (std::int64_t head = 0; head < call.shape.group; ++head) {
-      attend_row(call, rows, call.plan.visible(sequence, row), sequence.first_row + row,
-                 kv_head * call.shape.group + head);
+      attend_row(call, rows, gathered, kv_head * call.shape.group + head);
     }
   }
 }

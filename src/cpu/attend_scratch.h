@@ -98,7 +98,8 @@ struct AttendScratch {
         std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));
     code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
                                CodeQueries::floats(shape.key_dim));
-    const std::int64_t value_groups = shape.value_dim / kLeastCodeGroup;
+    // A vector that shares one scale may be shorter than the least group.
+    const std::int64_t value_groups = std::max<std::int64_t>(1, shape.value_dim / kLeastCodeGroup);
     code_scales = cursor.take(2 * value_groups * kSpanTokens);
     code_weights = cursor.take(std::max(CodeWeights::floats(value_groups),
                                         kernels.wide_values * value_groups * kSpanTokens));

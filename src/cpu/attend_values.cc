@@ -40,6 +40,18 @@ const float* BlockValues::in_order(const float* out) {
   return ordered_.data();
 }
 
+void BlockValues::from_order(const float* dims, float* out) {
+  if (way_ != Way::codes) {
+    if (dims != out) std::copy_n(dims, dim_, out);
+    return;
+  }
+  std::copy_n(dims, dim_, ordered_.data());
+  std::fill_n(out, width_, 0.0f);
+  for (std::size_t dim = 0; dim < static_cast<std::size_t>(dim_); ++dim) {
+    out[position_[dim]] = ordered_[dim];
+  }
+}
+
 void BlockValues::add(std::int64_t start, SpanTiles& span) {
   switch (way_) {
     case Way::codes: return add_codes(start, span);

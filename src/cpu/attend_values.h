@@ -19,6 +19,8 @@ class BlockValues {
   std::int64_t width() const { return width_; }
   // From that order to dims, value_dim of them.
   const float* in_order(const float* out);
+  // The reverse; `dims` may be where `out` is, or before it.
+  void from_order(const float* dims, float* out);
 
  private:
   enum class Way : std::uint8_t { codes, tables, narrow, wide };

@@ -8,34 +8,48 @@
 
 #include "core/plan.h"
 #include "cpu/attend_block.h"
+#include "cpu/span_mask.h"
 
 namespace pagekv::inline v0::internal {
 
-// Rows [first_row, first_row + rows) of a sequence, all query heads of one KV head. Query j is row
-// j / group, head j % group of the KV head.
+// Rows [first_row, first_row + count / group) of a sequence, all query heads of one KV head. Query
+// j is row j / group, head j % group of the KV head.
 struct BlockQueries {
   const AttendCall& call;
   const PlanSequence& sequence;
   std::int64_t first_row;
   std::int64_t kv_head;
   std::int64_t count;
+  const SpanMask* mask = nullptr;             // of the span at hand; null: a row sees a range
+  const std::int64_t* shared_rows = nullptr;  // indices among all rows of the call; null: none
 
-  TokenRange visible(std::int64_t query) const {
-    return call.plan.visible(sequence, first_row + query / call.shape.group);
-  }
+  bool is_shared() const { return shared_rows != nullptr; }
+  std::int64_t rows() const { return count / call.shape.group; }
   std::int64_t row(std::int64_t query) const {
+    if (is_shared()) return shared_rows[query / call.shape.group];
     return sequence.first_row + first_row + query / call.shape.group;
   }
   std::int64_t head(std::int64_t query) const {
     return kv_head * call.shape.group + query % call.shape.group;
   }
+  // All that the block's rows see. REQUIRES: not shared.
+  TokenRange visible() const { return call.plan.visible_rows(sequence, first_row, rows()); }
 
-  // What queries [first, first + number) see of the span at `start`, counted from there. Begins and
-  // ends of visible ranges ascend with the row.
+  // A range with all that queries [first, first + number) see of the span at `start`, counted from
+  // there; the least one for a single query. Begins and ends of visible ranges ascend with the row.
   TokenRange visible_in(std::int64_t start, std::int64_t first, std::int64_t number) const {
-    const std::int64_t last = std::min(first + number, count) - 1;
-    return {std::clamp<std::int64_t>(visible(first).begin - start, 0, kSpanTokens),
-            std::clamp<std::int64_t>(visible(last).end - start, 0, kSpanTokens)};
+    if (is_shared()) return {0, kSpanTokens};
+    const std::int64_t first_in = first / call.shape.group;
+    const std::int64_t last_in = (std::min(first + number, count) - 1) / call.shape.group;
+    if (mask != nullptr) return mask->range(first_in, last_in);
+    const std::int64_t begin = call.plan.visible(sequence, first_row + first_in).begin;
+    const std::int64_t end = call.plan.visible(sequence, first_row + last_in).end;
+    return {std::clamp<std::int64_t>(begin - start, 0, kSpanTokens),
+            std::clamp<std::int64_t>(end - start, 0, kSpanTokens)};
+  }
+  // What the query sees of that range; null: all of it.
+  const SpanBits* bits_in(std::int64_t query) const {
+    return mask == nullptr ? nullptr : mask->bits(query / call.shape.group);
   }
 };
 

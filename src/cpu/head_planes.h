@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "codec/arrangement.h"
-#include "core/backend.h"
 #include "core/ids.h"
+#include "core/layer_address.h"
 
 namespace pagekv::inline v0::internal {
 

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "codec/hadamard.h"
-#include "core/plan.h"
 #include "core/softmax_state.h"
+#include "core/token_range.h"
 #include "cpu/code_weights.h"
 #include "cpu/constants.h"
 #include "cpu/head_planes.h"
@@ -228,10 +228,11 @@ struct KernelTable {
 
   // ---- The softmax of a row.
 
-  // Turns one span's dot products in place into p = exp(logit - max) for tokens [begin, end) and 0
-  // elsewhere; returns the max, in base 2, and the sum of p.
+  // Turns one span's dot products in place into p = exp(logit - max) for tokens [begin, end), of
+  // which `visible` names some, at least one, unless it is null, and 0 elsewhere; returns the max,
+  // in base 2, and the sum of p. The same bits whether a token is outside the range or not visible.
   using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
-                               const LogitMap& map);
+                               const SpanBits* visible, const LogitMap& map);
   Softmax* softmax = nullptr;
   // left = fold(left, right) for states with `dims` output values each.
   using Fold = void(SoftmaxState& left, float* left_out, const SoftmaxState& right,

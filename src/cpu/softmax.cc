@@ -79,6 +79,20 @@ HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, 
   }
 }
 
+// Tokens of whole tiles [first, last) that have no bit get `masked`.
+HWY_NOINLINE void mask_bits(float* logits, std::int64_t first, std::int64_t last,
+                            const SpanBits& visible, float masked) {
+  const FloatTag d;
+  for (std::int64_t at = first; at < last; at += kLanes) {
+    const std::uint64_t word = visible[static_cast<std::size_t>(at / 64)] >> (at % 64);
+    std::uint8_t bytes[8];  // as many are read, whatever the vector's width
+    for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::uint8_t>(word >> (8 * i));
+    const FloatVec logit = hn::LoadU(d, logits + at);
+    hn::StoreU(hn::IfThenElse(hn::LoadMaskBits(d, bytes), logit, hn::Set(d, masked)), d,
+               logits + at);
+  }
+}
+
 // The largest of scale * logits over whole tiles [first, last).
 HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::int64_t last,
                                 float factor) {
@@ -118,7 +132,8 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
   return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
 }
 
-SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map) {
+SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const SpanBits* visible,
+                     const LogitMap& map) {
   if (begin >= end) {
     std::fill(logits, logits + kSpanTokens, 0.0f);
     return {};
@@ -133,6 +148,7 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   const float masked = factor < 0.0f ? -kMinusInfinity : kMinusInfinity;  // -inf once scaled
   if (begin > first) mask_tile(logits, first, begin, end, masked);
   if (end < last) mask_tile(logits, last - kTileTokens, begin, end, masked);
+  if (visible != nullptr) mask_bits(logits, first, last, *visible, masked);
   const float max = largest_scaled(logits, first, last, factor);
   return {max, exp_all(logits, first, last, factor, max)};
 }

@@ -56,7 +56,7 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   if (span.begin >= span.end) return false;
   span.first_tile = span.begin / kTileTokens;
   span.end_tile = (span.end + kTileTokens - 1) / kTileTokens;
-  TileWalk walk(pages_, page_tokens_, start + span.first_tile * kTileTokens);
+  TileWalk walk(pages_, page_tokens_, start - origin_ + span.first_tile * kTileTokens);
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile, walk.advance()) {
     const auto at = static_cast<std::size_t>(tile);
     span.k[at] = walk.tile(keys_);
@@ -79,7 +79,7 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   if (next < range_.begin) return;  // only where a block begins within its first span
   const std::int64_t next_tiles = tiles_from(next);
   if (next_tiles == 0) return;
-  TileWalk walk(pages_, page_tokens_, next);
+  TileWalk walk(pages_, page_tokens_, next - origin_);
   for (std::int64_t tile = 0; tile < next_tiles; ++tile, walk.advance()) {
     const ConstPlanePointers keys = walk.tile(keys_);
     const ConstPlanePointers values = walk.tile(values_);
@@ -92,7 +92,7 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   const std::int64_t far = start + kFarSpans * kSpanTokens;
   const std::int64_t far_tiles = tiles_from(far);
   if (far_tiles == 0) return;
-  TileWalk ahead(pages_, page_tokens_, far);
+  TileWalk ahead(pages_, page_tokens_, far - origin_);
   for (std::int64_t tile = 0; tile < far_tiles; ++tile, ahead.advance()) {
     ask_for(ahead.tile(keys_)[0]);
     ask_for(ahead.tile(values_)[0]);

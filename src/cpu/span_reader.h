@@ -17,13 +17,16 @@ namespace pagekv::inline v0::internal {
 
 class SpanReader {
  public:
-  // `range`: the tokens that the block's rows see, all of them stored.
-  SpanReader(const LayerAddress& layer, std::int64_t kv_head, const PageId* pages, TokenRange range)
+  // `range`: the tokens that the block's rows see, all of them stored. `pages` begins with the
+  // token at position `origin`, a span's first.
+  SpanReader(const LayerAddress& layer, std::int64_t kv_head, const PageId* pages, TokenRange range,
+             std::int64_t origin = 0)
       : keys_(head_keys(layer, kv_head)),
         values_(head_values(layer, kv_head)),
         pages_(pages),
         page_tokens_(layer.page_tokens),
-        range_(range) {}
+        range_(range),
+        origin_(origin) {}
 
   // Finds the tiles of the span at position `start`. False: nothing of it is readable. Key pointers
   // of tiles to be staged are those of the page.
@@ -45,6 +48,7 @@ class SpanReader {
   const PageId* pages_;
   std::int64_t page_tokens_;
   TokenRange range_;
+  std::int64_t origin_;
 };
 
 }  // namespace pagekv::inline v0::internal

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/plan.h"
 #include "count_allocations.h"
 #include "pagekv/pagekv.h"
 
@@ -14,16 +15,19 @@ constexpr int kKvHeads = 2, kQueryHeads = 4, kDim = 32, kSequences = 5;
 
 class DecodeLoop {
  public:
-  explicit DecodeLoop(Store& store) : store_(store) {
-    for (int index = 0; index < kSequences; ++index) {
-      sequences_.push_back(*store.create_sequence());
-    }
+  // Sequences that begin with the same `shared` tokens, or with none.
+  DecodeLoop(Store& store, std::int64_t shared) : store_(store) {
+    sequences_.push_back(*store.create_sequence());
+    write(shared);
+    while (sequences_.size() < kSequences) sequences_.push_back(*sequences_.front().fork());
     for (Sequence& sequence : sequences_) appends_.push_back({&sequence, 1});
     queries_.resize(kSequences);
     plans_.resize(static_cast<std::size_t>(store.layout().group_count()));
     in_.assign(kSequences * kQueryHeads * kDim, 0.25f);
     out_.resize(in_.size());
   }
+
+  bool shares() const { return !plans_.front().state()->prefixes.empty(); }
 
   void step() {
     Step step = *store_.reserve(appends_);
@@ -46,6 +50,18 @@ class DecodeLoop {
   }
 
  private:
+  void write(std::int64_t tokens) {
+    if (tokens == 0) return;
+    const Append append{&sequences_.front(), tokens};
+    Step step = *store_.reserve({&append, 1});
+    const std::vector<float> data(static_cast<std::size_t>(tokens * kKvHeads * kDim), 0.25f);
+    const Rows rows = Rows::packed(data.data(), DType::f32, kKvHeads, kDim);
+    for (int layer = 0; layer < store_.layout().layer_count(); ++layer) {
+      ASSERT_TRUE(step.write(layer, rows, rows));
+    }
+    ASSERT_TRUE(step.commit());
+  }
+
   Store& store_;
   std::vector<Sequence> sequences_;
   std::vector<Append> appends_;
@@ -56,20 +72,21 @@ class DecodeLoop {
 
 class Allocation : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Allocation, SteadyDecodeAllocatesNothing) {
+void expect_steady(const char* format, std::int64_t shared, int steps) {
   LayoutSpec spec{.page_tokens = 16, .window_slack_tokens = 8};
   for (const std::int64_t window : {0, 0, 48}) {
     spec.layers.push_back({.kv_heads = kKvHeads,
                            .key_dim = kDim,
                            .value_dim = kDim,
-                           .format = *Format::parse(GetParam()),
+                           .format = *Format::parse(format),
                            .window_tokens = window});
   }
   // Small enough that one extent per group is committed long before the counted steps.
   Store store = *Store::make(*CacheLayout::make(spec), *make_cpu_device({.threads = 2}),
                              {.cap_bytes = 8 << 20, .max_sequence_tokens = 1200});
-  DecodeLoop loop(store);
-  for (int at = 0; at < 700; ++at) loop.step();  // past a chunk edge, so plans have been split
+  DecodeLoop loop(store, shared);
+  for (int at = 0; at < steps; ++at) loop.step();
+  EXPECT_EQ(loop.shares(), shared > 0);
   const std::int64_t before = testing::allocations();
   std::int64_t growth_steps = 0;
   for (int at = 0; at < 300; ++at) {
@@ -85,6 +102,14 @@ TEST_P(Allocation, SteadyDecodeAllocatesNothing) {
   }
   EXPECT_GT(testing::allocations(), before) << "stats() allocates, so the counter works";
   EXPECT_LT(growth_steps, 40);
+}
+
+TEST_P(Allocation, SteadyDecodeAllocatesNothing) {
+  expect_steady(GetParam(), 0, 700);  // past a chunk edge, so plans have been split
+}
+
+TEST_P(Allocation, SteadyDecodeOverASharedPrefixAllocatesNothing) {
+  expect_steady(GetParam(), 530, 40);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Allocation,

@@ -19,9 +19,16 @@ class PlanTest : public ::testing::Test {
   }
 
   Result<Plan> plan(std::int64_t rows, AttendSpec spec) {
+    return plan({.view = sequence_.ref(), .rows = rows}, spec);
+  }
+  Result<Plan> plan(const QueryRows& query, AttendSpec spec) {
     spec.query_heads = 4;
-    const QueryRows query{.view = sequence_.ref(), .rows = rows};
     return tokens_.store().plan({&query, 1}, spec);
+  }
+  // What a plan with these spans over the 200 tokens is told.
+  std::string refusal(const std::vector<BidirectionalSpan>& spans, AttendSpec spec = {}) {
+    const auto made = plan({.view = sequence_.ref(), .rows = 50, .spans = spans}, spec);
+    return made ? "accepted" : made.error().message();
   }
   Status run(Plan& plan, int layer) {
     const std::vector<float> q(static_cast<std::size_t>(512 * 4 * 16), 0.5f);
@@ -72,11 +79,93 @@ TEST_F(PlanTest, NamesWhatIsWrong) {
   EXPECT_EQ(tokens_.store().plan({}, {}).error().message(), "0 query heads; at least 1 is legal");
 }
 
+TEST_F(PlanTest, SpansAscendWithinTheView) {
+  EXPECT_EQ(refusal({{0, 10}, {10, 11, 0}, {150, 200, 0}}), "accepted");
+  EXPECT_EQ(refusal({{190, 201}}),
+            "entry 0 of the plan has a span of tokens [190, 201); legal are such as are not empty, "
+            "within its 200 tokens");
+  EXPECT_NE(refusal({{-1, 5}}), "accepted");
+  EXPECT_NE(refusal({{7, 7}}), "accepted");
+  EXPECT_EQ(
+      refusal({{0, 10}, {9, 12}}),
+      "entry 0 of the plan has a span that begins at token 9 behind one that ends at token 10; "
+      "spans ascend and share no token");
+  EXPECT_EQ(refusal({{0, 10, -2}}),
+            "entry 0 of the plan has a span of set -2; legal are 0 and more, -1 for alone");
+  for (const Mask mask : {Mask::none, Mask::local, Mask::matrix, Mask::block}) {
+    EXPECT_NE(refusal({{0, 10}}, {.mask = mask}), "accepted");
+  }
+}
+
+TEST_F(PlanTest, AMatrixGoesWithItsMask) {
+  const std::vector<std::uint8_t> all(200, 1);
+  QueryRows query{.view = sequence_.ref(), .rows = 3};
+  EXPECT_EQ(plan(query, {.mask = Mask::matrix}).error().message(),
+            "entry 0 of the plan has no matrix");
+  query.matrix = {all.data(), 0};
+  EXPECT_TRUE(plan(query, {.mask = Mask::matrix}));
+  EXPECT_EQ(plan(query, {}).error().message(),
+            "entry 0 of the plan has a matrix, which needs the mask `matrix`");
+  EXPECT_EQ(plan(query, {.mask = Mask::matrix, .window_tokens = 5}).error().code(),
+            ErrorCode::invalid_argument);
+  query.matrix.row_stride = -200;
+  EXPECT_EQ(plan(query, {.mask = Mask::matrix}).error().code(), ErrorCode::invalid_argument);
+}
+
+// What a mask hides may be gone; what it shows may not.
+TEST_F(PlanTest, MasksReachBehindAWindowOnlyWhereTheySee) {
+  std::vector<std::uint8_t> matrix(200, 0);
+  QueryRows query{.view = sequence_.ref(), .rows = 1, .matrix = {matrix.data(), 200}};
+  matrix[160] = matrix[199] = 1;
+  EXPECT_TRUE(plan(query, {.group = 1, .mask = Mask::matrix}));
+  matrix[159] = 1;
+  EXPECT_EQ(plan(query, {.group = 1, .mask = Mask::matrix}).error().code(), ErrorCode::window_lost);
+
+  EXPECT_TRUE(plan(9, {.group = 1, .mask = Mask::local}));
+  EXPECT_FALSE(plan(10, {.group = 1, .mask = Mask::local}));
+
+  const std::vector<BidirectionalSpan> spans = {{100, 110, 0}, {198, 199, 0}};
+  EXPECT_TRUE(plan({.view = sequence_.ref(), .rows = 1, .spans = spans}, {.group = 1}));
+  EXPECT_EQ(
+      plan({.view = sequence_.ref(), .rows = 2, .spans = spans}, {.group = 1}).error().message(),
+      "entry 0 of the plan sees tokens from 100 on, its pages start at token 160");
+}
+
+// Both are copied.
+TEST_F(PlanTest, MasksMayGoOnceThePlanIsMade) {
+  std::vector<std::uint8_t> matrix(200, 1);
+  std::vector<BidirectionalSpan> spans = {{150, 200}};
+  Plan hidden = *plan({.view = sequence_.ref(), .rows = 1, .matrix = {matrix.data(), 200}},
+                      {.mask = Mask::matrix});
+  ASSERT_TRUE(run(hidden, 0));
+  const std::vector<float> seen = out_;
+  matrix.assign(200, 0);
+  ASSERT_TRUE(run(hidden, 0));
+  EXPECT_EQ(out_, seen);
+  Plan spanned = *plan({.view = sequence_.ref(), .rows = 50, .spans = spans}, {});
+  ASSERT_TRUE(run(spanned, 0));
+  const std::vector<float> both = out_;
+  spans.assign(1, {0, 1});
+  ASSERT_TRUE(run(spanned, 0));
+  EXPECT_EQ(out_, both);
+}
+
 TEST_F(PlanTest, RunRefusesLayersAndHeadsThatDoNotFit) {
   Plan made = *plan(1, {.group = 0});
   EXPECT_EQ(run(made, 1).error().message(), "layer 1 is not in group 0, which the plan is for");
   EXPECT_EQ(run(made, 7).error().code(), ErrorCode::invalid_argument);
   EXPECT_EQ(made.run(0, {}).error().message(), "null queries or output for layer 0");
+  const std::vector<float> rows(64, 0.5f);
+  AttendArgs args{.q = Rows::packed(rows.data(), DType::f32, 4, 16),
+                  .out = MutableRows::packed(out_.data(), DType::f32, 4, 8),
+                  .block_k = Rows::packed(rows.data(), DType::f32, 2, 16)};
+  EXPECT_EQ(made.run(0, args).error().message(),
+            "rows of a block for layer 0; the plan is no block read");
+  Plan block = *plan(1, {.group = 0, .mask = Mask::block});
+  EXPECT_EQ(block.run(0, args).error().message(), "null keys or values of the block for layer 0");
+  args.block_v = Rows::packed(rows.data(), DType::f32, 2, 8);
+  EXPECT_TRUE(block.run(0, args));
+  EXPECT_EQ(plan(1, {.group = 1, .mask = Mask::block}).error().code(), ErrorCode::window_lost);
   const QueryRows query{.view = sequence_.ref(), .rows = 1};
   Plan odd = *tokens_.store().plan({&query, 1}, {.query_heads = 3});
   EXPECT_EQ(run(odd, 0).error().message(),

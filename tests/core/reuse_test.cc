@@ -53,6 +53,7 @@ class Reuse : public ::testing::TestWithParam<Setting> {
   // Outputs and log-sum-exps of the last `rows` tokens, over all layers.
   std::vector<float> attend(ViewRef view, std::int64_t rows) {
     std::vector<float> results;
+    std::vector<float> donor;
     for (int layer = 0; layer < kLayers; ++layer) {
       const QueryRows query{.view = view, .rows = rows};
       Plan plan = *store().plan(
@@ -63,6 +64,10 @@ class Reuse : public ::testing::TestWithParam<Setting> {
           layer, {.q = q_.view(view.length() - rows),
                   .out = MutableRows::packed(out.data(), DType::f32, kQueryHeads, kValueDim),
                   .lse = lse.data()}));
+      if (layer == 0) donor = out;
+      if (layer == 3) {
+        EXPECT_EQ(out, donor) << "layer 3 attends the pages of layer 0";
+      }
       results.insert(results.end(), out.begin(), out.end());
       results.insert(results.end(), lse.begin(), lse.end());
     }

@@ -208,6 +208,15 @@ TEST_P(SequenceTest, DonorLayersReadTheirDonorsPages) {
   auto sequence = *tokens.store().create_sequence();
   ASSERT_TRUE(tokens.append(sequence, count_up(0, 33)));
   EXPECT_TRUE(tokens.holds(sequence, count_up(0, 33))) << "layer 2 gathers layer 0";
+
+  const Append append{&sequence, 1};
+  Step step = *tokens.store().reserve({&append, 1});
+  const std::vector<float> row(32, 1.0f);
+  const Rows rows = Rows::packed(row.data(), DType::f32, 2, 16);
+  EXPECT_EQ(step.write(2, rows, rows).error().code(), ErrorCode::invalid_argument);
+  tokens.write(step, count_up(33, 1));  // the refusal did no harm
+  ASSERT_TRUE(step.commit());
+  EXPECT_TRUE(tokens.holds(sequence, count_up(0, 34)));
 }
 
 TEST_P(SequenceTest, HandlesKeepTheStoreAlive) {

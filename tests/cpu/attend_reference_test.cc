@@ -7,6 +7,7 @@
 
 #include "cpu/constants.h"
 #include "cpu/paged_cache.h"
+#include "support/masks.h"
 #include "support/reference.h"
 #include "support/sanitized.h"
 
@@ -47,7 +48,9 @@ std::ostream& operator<<(std::ostream& to, const Trial& trial) {
      << trial.spec.logit_softcap << " arithmetic " << static_cast<int>(trial.spec.arithmetic)
      << " q " << name(trial.query_type) << " out " << name(trial.out_type) << " sinks "
      << trial.sinks;
-  for (const Query& query : trial.queries) to << " [" << query.length << "/" << query.rows << "]";
+  for (const Query& query : trial.queries) {
+    to << " [" << query.length << "/" << query.rows << (query.spans.empty() ? "]" : ", spans]");
+  }
   return to;
 }
 
@@ -64,6 +67,23 @@ Format pick_format(Random& random, int index, int key_dim, int value_dim) {
   const int round = index / kCodecWidths;
   return {pick_codec(random, index % kCodecWidths, key_dim),
           pick_codec(random, (7 * index + 4 * round + 2) % kCodecWidths, value_dim)};
+}
+
+// Three trials in eight are plainly causal, with a window or without.
+void pick_mask(Random& random, Trial& trial) {
+  const std::int64_t kind = pick(random, 0, 7);
+  AttendSpec& spec = trial.spec;
+  spec.mask = kind == 0   ? Mask::none
+              : kind == 1 ? Mask::local
+              : kind == 2 ? Mask::matrix
+              : kind == 4 ? Mask::block
+                          : Mask::causal;
+  const bool window = spec.mask == Mask::causal || spec.mask == Mask::local;
+  spec.window_tokens = window && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
+  for (Query& query : trial.queries) {
+    if (kind == 3) query.spans = pick_spans(random, query.length);
+    if (kind == 2) query.matrix = pick_matrix(random, query.rows, query.length);
+  }
 }
 
 Trial pick_trial(Random& random, int index) {
@@ -90,9 +110,7 @@ Trial pick_trial(Random& random, int index) {
                              .rows = pick(random, 1, std::max<std::int64_t>(1, most))});
   }
   trial.spec.query_heads = trial.query_heads;
-  trial.spec.mask = pick(random, 0, 3) == 0 ? Mask::none : Mask::causal;
-  trial.spec.window_tokens =
-      trial.spec.mask == Mask::causal && pick(random, 0, 2) == 0 ? pick(random, 1, 300) : 0;
+  pick_mask(random, trial);
   trial.spec.logit_softcap = pick(random, 0, 3) == 0 ? 5.0f : 0.0f;
   trial.spec.arithmetic = pick(random, 0, 3) == 0 ? Arithmetic::fast : Arithmetic::exact;
   trial.query_type = pick_one(random, types);
@@ -107,13 +125,22 @@ struct Inputs {
   std::vector<Tensor> v;
   Tensor q;
   std::vector<float> sinks;
+  Tensor block_k;  // a row for each of q, of Mask::block
+  Tensor block_v;
 };
 
 Inputs make_inputs(const Trial& trial, Random& random) {
   std::int64_t rows = 0;
   for (const Query& query : trial.queries) rows += query.rows;
-  Inputs inputs{{}, {}, Tensor(trial.query_type, rows, trial.query_heads, trial.shape.key_dim), {}};
-  inputs.q.fill_normal(random);
+  const CacheShape& shape = trial.shape;
+  const DType block_type = trial.out_type;  // any
+  Inputs inputs{{},
+                {},
+                Tensor(trial.query_type, rows, trial.query_heads, shape.key_dim),
+                {},
+                Tensor(block_type, rows, shape.kv_heads, shape.key_dim),
+                Tensor(block_type, rows, shape.kv_heads, shape.value_dim)};
+  for (Tensor* tensor : {&inputs.q, &inputs.block_k, &inputs.block_v}) tensor->fill_normal(random);
   for (const std::int64_t length : trial.lengths) {
     inputs.k.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.key_dim);
     inputs.v.emplace_back(DType::f32, length, trial.shape.kv_heads, trial.shape.value_dim);
@@ -137,18 +164,38 @@ void store(PagedCache& cache, Inputs& inputs) {
   }
 }
 
+// Rows of `stored`, and `rows` rows of `block` from `first_row` on behind them.
+Tensor join(const Tensor& stored, const Tensor& block, std::int64_t first_row, std::int64_t rows) {
+  Tensor joint(DType::f32, stored.rows() + rows, stored.heads(), stored.dim());
+  for (std::int64_t row = 0; row < joint.rows(); ++row) {
+    for (std::int64_t head = 0; head < joint.heads(); ++head) {
+      for (std::int64_t dim = 0; dim < joint.dim(); ++dim) {
+        joint.set(row, head, dim,
+                  row < stored.rows() ? stored.at(row, head, dim)
+                                      : block.at(first_row + row - stored.rows(), head, dim));
+      }
+    }
+  }
+  return joint;
+}
+
 // Compares one query's rows of `got` with float64. Returns the largest logit.
 double expect_close(const Trial& trial, const Inputs& inputs, const Query& query,
                     std::int64_t first_row, const AttendResult& got, bool gathered) {
+  const std::int64_t block = trial.spec.mask == Mask::block ? query.rows : 0;
+  const Tensor k = join(inputs.k[query.sequence], inputs.block_k, first_row, block);
+  const Tensor v = join(inputs.v[query.sequence], inputs.block_v, first_row, block);
   const ReferenceResult want =
-      reference_attention({.k = &inputs.k[query.sequence],
-                           .v = &inputs.v[query.sequence],
-                           .length = query.length,
+      reference_attention({.k = &k,
+                           .v = &v,
+                           .length = query.length + block,
                            .q = &inputs.q,
                            .first_row = first_row,
                            .rows = query.rows,
                            .mask = trial.spec.mask,
                            .window_tokens = trial.spec.window_tokens,
+                           .spans = query.spans,
+                           .matrix = query.matrix.data(),
                            .scale = scale_of(trial.shape, trial.spec),
                            .logit_softcap = trial.spec.logit_softcap,
                            .sinks = trial.sinks ? inputs.sinks.data() : nullptr});
@@ -177,7 +224,9 @@ void run_trial(const Trial& trial, const std::string& target, Random& random) {
                         .spec = trial.spec,
                         .q = &inputs.q,
                         .out_type = trial.out_type,
-                        .sinks = trial.sinks ? inputs.sinks.data() : nullptr};
+                        .sinks = trial.sinks ? inputs.sinks.data() : nullptr,
+                        .block_k = inputs.block_k.view(),
+                        .block_v = inputs.block_v.view()};
   const AttendResult direct = attend(cache, request);
   request.spec.arm = ReadArm::gathered;
   const AttendResult gathered = attend(cache, request);
@@ -207,7 +256,7 @@ TEST_P(OnTarget, RandomShapesStayWithinTheBounds) {
   // The scalar target takes many times as long; its code is the same template. Every kind and width
   // of codec comes up all the same.
   const bool slow = kSanitized || GetParam() == "SCALAR" || GetParam() == "EMU128";
-  const int trials = slow ? kCodecWidths + 5 : 50;
+  const int trials = slow ? kCodecWidths + 5 : 70;
   for (int index = 0; index < trials; ++index) {
     const auto seed = static_cast<std::uint64_t>(1000 + index);
     Random random(seed);
@@ -266,6 +315,26 @@ TEST_P(OnTarget, LargeLogitsErrByTheirSizeOnly) {
     const AttendResult got =
         attend(cache, {.queries = trial.queries, .spec = trial.spec, .q = &inputs.q});
     expect_close(trial, inputs, trial.queries[0], 0, got, false);
+  }
+}
+
+// Shorter than the groups that `fast` is made for.
+TEST_P(OnTarget, TheSmallestHeadsStayWithinTheBounds) {
+  for (const char* format : {"kv8", "kv4", "k8v3", "codebook:4:head"}) {
+    for (const int dim : {8, 16, 24}) {
+      Random random(79);
+      Trial trial;
+      trial.shape = {.kv_heads = 2, .key_dim = dim, .value_dim = 8, .format = format_of(format)};
+      trial.query_heads = 8;
+      trial.spec.query_heads = 8;
+      trial.spec.window_tokens = 0;
+      trial.spec.arithmetic = Arithmetic::fast;
+      trial.lengths = {20, 300};
+      trial.queries = {{.sequence = 0, .length = 20, .rows = 1},
+                       {.sequence = 1, .length = 300, .rows = 15}};
+      SCOPED_TRACE(::testing::Message() << GetParam() << ": " << trial);
+      run_trial(trial, GetParam(), random);
+    }
   }
 }
 

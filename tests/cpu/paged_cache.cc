@@ -9,6 +9,8 @@
 #include <numeric>
 
 #include "codec/arrangement.h"
+#include "core/plan_mask.h"
+#include "core/share_prefixes.h"
 #include "cpu/constants.h"
 
 namespace pagekv::testing {
@@ -84,6 +86,10 @@ PagedCache::PagedCache(Device device, const CacheShape& shape,
   }
 }
 
+void PagedCache::share(std::size_t from, std::size_t to, std::int64_t tokens) {
+  std::copy_n(tables_[from].begin(), tokens / shape_.page_tokens, tables_[to].begin());
+}
+
 std::int64_t PagedCache::write(std::size_t sequence, std::int64_t position, const Tensor& k,
                                const Tensor& v) {
   internal::WriteSpan span{.pages = pages(sequence), .position = position, .tokens = k.rows()};
@@ -131,28 +137,36 @@ float scale_of(const CacheShape& shape, const AttendSpec& spec) {
   return spec.scale != 0.0f ? spec.scale : 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
 }
 
-namespace {
-
-PlanState make_plan(const PagedCache& cache, const AttendRequest& request) {
+PlanState plan_of(const PagedCache& cache, const AttendRequest& request) {
   PlanState plan;
   plan.spec = request.spec;
   plan.window_tokens = std::max<std::int64_t>(request.spec.window_tokens, 0);
   for (const Query& query : request.queries) {
-    plan.sequences.push_back({.pages = cache.pages(query.sequence),
-                              .length = query.length,
-                              .rows = query.rows,
-                              .first_row = plan.total_rows});
+    internal::PlanSequence sequence{.pages = cache.pages(query.sequence),
+                                    .length = query.length,
+                                    .rows = query.rows,
+                                    .first_row = plan.total_rows};
+    const QueryRows rows{.view = {nullptr, query.length},
+                         .rows = query.rows,
+                         .spans = query.spans,
+                         .matrix = {query.matrix.data(), query.length}};
+    if (request.spec.mask == Mask::block) sequence.block_tokens = query.rows;
+    add_mask(plan, sequence, rows);
+    plan.sequences.push_back(sequence);
     plan.total_rows += query.rows;
   }
   // A split is a matter of threads and heads: one thread never splits, very many always do.
   int threads = cache.backend().executor().threads();
   if (request.cut == Cut::never_split) threads = 1;
   if (request.cut == Cut::always_split) threads = 1 << 20;
+  share_prefixes(plan, cache.backend().attend_cut(), cache.shape().page_tokens);
   cut_work(plan, cache.backend().attend_cut(), threads, cache.shape().kv_heads);
   const std::int64_t floats = cache.backend().workspace_floats(cache.layout(), plan);
   plan.workspace.assign(static_cast<std::size_t>(floats), std::numeric_limits<float>::quiet_NaN());
   return plan;
 }
+
+namespace {
 
 template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
@@ -167,7 +181,7 @@ bool AttendResult::operator==(const AttendResult& other) const {
 }
 
 AttendResult attend(const PagedCache& cache, const AttendRequest& request) {
-  PlanState plan = make_plan(cache, request);
+  PlanState plan = plan_of(cache, request);
   const std::int64_t heads = request.spec.query_heads;
   const std::int64_t value_dim = cache.shape().value_dim;
   Tensor out(request.out_type, plan.total_rows, heads, value_dim);
@@ -178,7 +192,9 @@ AttendResult attend(const PagedCache& cache, const AttendRequest& request) {
   const AttendArgs args{.q = request.q->view(request.first_row),
                         .out = out.mutable_view(),
                         .lse = result.lse.data(),
-                        .sinks = request.sinks};
+                        .sinks = request.sinks,
+                        .block_k = request.block_k,
+                        .block_v = request.block_v};
   cache.backend().attend(cache.address(), plan, args, scale_of(cache.shape(), request.spec), {});
   for (std::int64_t row = 0; row < plan.total_rows; ++row) {
     for (std::int64_t head = 0; head < heads; ++head) {

@@ -46,6 +46,9 @@ class PagedCache {
   const LayerAddress& address() const { return address_; }
   const PageId* pages(std::size_t sequence) const { return tables_[sequence].data(); }
 
+  // From now on `to` begins with the pages of `from` that hold its first `tokens` tokens, whole
+  // pages.
+  void share(std::size_t from, std::size_t to, std::int64_t tokens);
   // Stores rows [0, k.rows()) at `position`. Returns WriteSpan::bad_token.
   std::int64_t write(std::size_t sequence, std::int64_t position, const Tensor& k, const Tensor& v);
   void gather(std::size_t sequence, std::int64_t begin, std::int64_t end, Tensor& k,
@@ -73,6 +76,8 @@ struct Query {
   std::size_t sequence = 0;
   std::int64_t length = 0;
   std::int64_t rows = 1;
+  std::vector<BidirectionalSpan> spans = {};
+  std::vector<std::uint8_t> matrix = {};  // [row][length], of Mask::matrix
 };
 
 // How the work is cut: by the backend's own rules, or against them.
@@ -86,6 +91,8 @@ struct AttendRequest {
   DType out_type = DType::f32;
   const float* sinks = nullptr;
   Cut cut = Cut::as_planned;
+  Rows block_k = {};
+  Rows block_v = {};
 };
 
 struct AttendResult {
@@ -95,6 +102,8 @@ struct AttendResult {
 };
 
 AttendResult attend(const PagedCache& cache, const AttendRequest& request);
+// What attend() runs.
+PlanState plan_of(const PagedCache& cache, const AttendRequest& request);
 
 float scale_of(const CacheShape& shape, const AttendSpec& spec);
 

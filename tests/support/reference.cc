@@ -2,23 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 namespace pagekv::testing {
 
-namespace {
-
-struct Visible {
-  std::int64_t begin;
-  std::int64_t end;
-};
-
-Visible visible_tokens(const ReferenceCase& reference, std::int64_t row) {
-  if (reference.mask == Mask::none) return {0, reference.length};
-  const std::int64_t end = std::max<std::int64_t>(0, reference.length - reference.rows + row + 1);
-  const bool cut = reference.window_tokens > 0;
-  return {cut ? std::max<std::int64_t>(0, end - reference.window_tokens) : 0, end};
+bool is_visible(const ReferenceCase& reference, std::int64_t row, std::int64_t token) {
+  const std::int64_t position = reference.length - reference.rows + row;
+  const std::int64_t window = reference.window_tokens;
+  switch (reference.mask) {
+    case Mask::none:
+    case Mask::block: return true;  // of a case whose length counts the block
+    case Mask::matrix: return reference.matrix[row * reference.length + token] != 0;
+    case Mask::local: return position >= 0 && (window == 0 || std::abs(position - token) < window);
+    case Mask::causal: break;
+  }
+  if (position < 0) return false;
+  if (token <= position && (window == 0 || token > position - window)) return true;
+  for (const BidirectionalSpan& mine : reference.spans) {
+    if (position < mine.begin || position >= mine.end) continue;
+    for (const BidirectionalSpan& other : reference.spans) {
+      const bool same = &mine == &other || (mine.set >= 0 && mine.set == other.set);
+      if (same && token >= other.begin && token < other.end) return true;
+    }
+  }
+  return false;
 }
+
+namespace {
 
 // A tensor as doubles, [row, head, dim].
 std::vector<double> widen(const Tensor& tensor) {
@@ -57,11 +68,14 @@ void attend_row(const ReferenceCase& reference, const Wide& wide, std::int64_t r
   const std::int64_t value_dim = reference.v->dim();
   double* out = result.out.data() + (row * reference.q->heads() + head) * value_dim;
   double& lse = result.lse[static_cast<std::size_t>(row * reference.q->heads() + head)];
-  const Visible visible = visible_tokens(reference, row);
-  if (visible.begin >= visible.end) return;  // out stays 0, lse -inf
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t token = 0; token < reference.length; ++token) {
+    if (is_visible(reference, row, token)) tokens.push_back(token);
+  }
+  if (tokens.empty()) return;  // out stays 0, lse -inf
 
   std::vector<double> weights;
-  for (std::int64_t token = visible.begin; token < visible.end; ++token) {
+  for (const std::int64_t token : tokens) {
     weights.push_back(logit(reference, wide, row, head, token));
     result.max_abs_logit = std::max(result.max_abs_logit, std::abs(weights.back()));
   }
@@ -73,9 +87,10 @@ void attend_row(const ReferenceCase& reference, const Wide& wide, std::int64_t r
     weight = std::exp(weight - max);
     sum += weight;
   }
-  for (std::int64_t token = visible.begin; token < visible.end; ++token) {
-    const double weight = weights[static_cast<std::size_t>(token - visible.begin)] / sum;
-    const double* v = wide.v.data() + (token * reference.v->heads() + head / group) * value_dim;
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    const double weight = weights[at] / sum;
+    const double* v =
+        wide.v.data() + (tokens[at] * reference.v->heads() + head / group) * value_dim;
     for (std::int64_t dim = 0; dim < value_dim; ++dim) out[dim] += weight * v[dim];
   }
   lse = max + std::log(sum);

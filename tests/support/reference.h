@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "pagekv/attend.h"
@@ -19,7 +20,9 @@ struct ReferenceCase {
   std::int64_t rows = 0;
   Mask mask = Mask::causal;
   std::int64_t window_tokens = 0;  // 0: none
-  float scale = 0.0f;              // as it multiplies the logits; not 0
+  std::span<const BidirectionalSpan> spans = {};
+  const std::uint8_t* matrix = nullptr;  // [row][length]
+  float scale = 0.0f;                    // as it multiplies the logits; not 0
   float logit_softcap = 0.0f;
   const float* sinks = nullptr;  // [query_head] or null
 };
@@ -29,6 +32,9 @@ struct ReferenceResult {
   std::vector<double> lse;  // [row, query_head]
   double max_abs_logit = 0.0;
 };
+
+// Whether row `row` of the case sees a token.
+bool is_visible(const ReferenceCase& reference, std::int64_t row, std::int64_t token);
 
 ReferenceResult reference_attention(const ReferenceCase& reference);
 

@@ -56,6 +56,23 @@ TEST(Bench, EveryCombinationIsACase) {
   EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end());
 }
 
+TEST(Bench, SharedTokensAreReadWithACascadeAndWithout) {
+  const Workplace place;
+  const json rows = json::parse(bench(
+      place, attention({"--ctx", "600", "--batch", "3", "--shared", "520,1k", "-o", "json"})));
+  ASSERT_EQ(rows.size(), 2u * 2u);
+  for (const json& row : rows) {
+    EXPECT_EQ(row["batch"], 3);
+    EXPECT_LE(row["error"].get<double>(), 3e-3);
+  }
+  EXPECT_EQ(rows[0]["shared"], 520);
+  EXPECT_EQ(rows[0]["cascade"], true);
+  EXPECT_EQ(rows[1]["cascade"], false);
+  EXPECT_EQ(rows[2]["shared"], 600) << "all there are";
+  const std::string table = bench(place, attention({"--ctx", "64", "--shared", "16"}));
+  EXPECT_NE(table.find("| shared | cascade |"), std::string::npos) << table;
+}
+
 TEST(Bench, WarmHasOneLayer) {
   const Workplace place;
   const json rows =
