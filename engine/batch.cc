@@ -67,8 +67,9 @@ Result<int> Batcher::submit(Request request) {
   }
   Result<Sampler> sampler = Sampler::make(request.sampling);
   if (!sampler) return tl::unexpected<Error>(sampler.error());
-  Result<PrefixNamespace> space = index_.open(
-      {.model = model_.info().name, .salt = request.salt, .arithmetic = options_.arithmetic});
+  Result<PrefixNamespace> space = index_.open({.model = model_.info().fingerprint,
+                                               .salt = request.salt,
+                                               .arithmetic = options_.arithmetic});
   if (!space) return tl::unexpected<Error>(space.error());
   auto job = std::make_unique<Job>(
       Job{.id = next_id_, .request = std::move(request), .sampler = std::move(*sampler)});

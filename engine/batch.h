@@ -136,7 +136,7 @@ class Batcher {
   Status run();
 
   const BatcherStats& stats() const { return stats_; }
-  const PrefixIndex& index() const { return index_; }
+  PrefixIndex& index() { return index_; }
 
  private:
   struct Job {

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/fingerprint.h"
 #include "engine/gguf.h"
 #include "engine/llama.h"
 #include "engine/llama2c.h"
@@ -117,9 +118,14 @@ auto with_file(const std::string& path, const Gguf& gguf, const Llama2c& llama2c
 }  // namespace
 
 Result<OpenModel> open_model(const std::string& path, const OpenOptions& options) {
+  const auto with_fingerprint = [&options](const MappedFile& mapped) {
+    OpenOptions more = options;
+    more.load.fingerprint = fingerprint(mapped.bytes());
+    return more;
+  };
   return with_file(
-      path, [&](const MappedFile& mapped) { return open_gguf(mapped, options); },
-      [&](const MappedFile& mapped) { return open_llama2c(mapped, options); });
+      path, [&](const MappedFile& mapped) { return open_gguf(mapped, with_fingerprint(mapped)); },
+      [&](const MappedFile& mapped) { return open_llama2c(mapped, with_fingerprint(mapped)); });
 }
 
 Result<std::unique_ptr<Tokenizer>> open_tokenizer(const std::string& path,

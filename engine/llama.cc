@@ -12,11 +12,12 @@ namespace {
 
 class LlamaModel final : public Model {
  public:
-  LlamaModel(LlamaConfig config, LlamaWeights weights)
+  LlamaModel(LlamaConfig config, LlamaWeights weights, std::string fingerprint)
       : config_(std::move(config)),
         weights_(std::move(weights)),
         rope_(config_.rope_pairs, config_.rope_dim, config_.rope_base),
         info_(llama_info(config_)) {
+    info_.fingerprint = std::move(fingerprint);
     info_.weight_bytes = weights_.embedding.bytes();
     if (!config_.tied_output) info_.weight_bytes += weights_.output.bytes();
     for (const LlamaLayer& layer : weights_.layers) {
@@ -282,7 +283,12 @@ Result<std::unique_ptr<Model>> make_llama(LlamaConfig config, const TensorLookup
   }
   Result<LlamaWeights> weights = load_llama_weights(config, lookup, options);
   if (!weights) return tl::unexpected<Error>(weights.error());
-  return std::make_unique<LlamaModel>(std::move(config), std::move(*weights));
+  std::string fingerprint = options.fingerprint;
+  if (!fingerprint.empty()) {
+    fingerprint += options.weights ? " as " + std::string(name(*options.weights)) : " as it is";
+  }
+  return std::make_unique<LlamaModel>(std::move(config), std::move(*weights),
+                                      std::move(fingerprint));
 }
 
 Result<std::unique_ptr<Model>> make_llama(const GgufFile& file, const LoadOptions& options) {

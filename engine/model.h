@@ -29,6 +29,7 @@ using Token = std::int32_t;
 struct ModelInfo {
   std::string architecture;  // "llama"
   std::string name;          // as the file calls it; may be empty
+  std::string fingerprint;   // of the file and how its weights are kept; empty: there is no file
   int layers = 0;
   int dim = 0;
   int hidden = 0;
@@ -74,6 +75,8 @@ struct LoadOptions {
   std::shared_ptr<Executor> executor = {};
   // How matrices are kept: bf16 or f32. Empty: f32 those that the file has in f32, bf16 the others.
   std::optional<DType> weights = {};
+  // Of the file: ModelInfo::fingerprint is made of it.
+  std::string fingerprint = {};
   // Called now and then with weights done and in all, on the calling thread.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };

@@ -4,7 +4,7 @@
 # Debian 12 and 13 know all of these by the same names.
 readonly packages=(
   cmake g++ ninja-build pkg-config                              # building
-  libexpected-dev libhwy-dev libssl-dev libtbb-dev              # the library
+  libexpected-dev libhwy-dev libssl-dev libtbb-dev libxxhash-dev  # the library
   libcli11-dev libfmt-dev libpcre2-dev nlohmann-json3-dev       # the engine and the command
   libgtest-dev                                                  # the tests
   ca-certificates python3 python3-pip                           # checks, and the demo model

@@ -11,6 +11,7 @@
 #include "tools/chat.h"
 #include "tools/console.h"
 #include "tools/info.h"
+#include "tools/inspect.h"
 #include "tools/ppl.h"
 #include "tools/replay.h"
 #include "tools/run.h"
@@ -27,11 +28,13 @@ int main(int argc, char** argv) {
   BenchOptions bench_options;
   ReplayOptions replay_options;
   InfoOptions info_options;
+  InspectOptions inspect_options;
   const CLI::App* run_command = add_run(app, run_options);
   const CLI::App* chat_command = add_chat(app, chat_options);
   const CLI::App* ppl_command = add_ppl(app, ppl_options);
   const CLI::App* bench_command = add_bench(app, bench_options);
   const CLI::App* replay_command = add_replay(app, replay_options);
+  const CLI::App* inspect_command = add_inspect(app, inspect_options);
   add_info(app, info_options);
   try {
     app.parse(argc, argv);
@@ -42,12 +45,13 @@ int main(int argc, char** argv) {
     return report_error("try --help", kExitUsage);
   }
   try {
-    const int code = run_command->parsed()      ? run(run_options)
-                     : chat_command->parsed()   ? chat(chat_options)
-                     : ppl_command->parsed()    ? ppl(ppl_options)
-                     : bench_command->parsed()  ? bench(bench_options)
-                     : replay_command->parsed() ? replay(replay_options)
-                                                : info(info_options);
+    const int code = run_command->parsed()       ? run(run_options)
+                     : chat_command->parsed()    ? chat(chat_options)
+                     : ppl_command->parsed()     ? ppl(ppl_options)
+                     : bench_command->parsed()   ? bench(bench_options)
+                     : replay_command->parsed()  ? replay(replay_options)
+                     : inspect_command->parsed() ? inspect(inspect_options)
+                                                 : info(info_options);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return report_error("cannot write to standard output");
   } catch (const std::bad_alloc&) {

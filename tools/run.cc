@@ -48,15 +48,46 @@ int run_prompts(Session& session, const std::vector<std::string>& texts) {
   return answers->failed ? kExitFailure : kExitOk;
 }
 
+// One answer that goes on from a snapshot, and the snapshot of all that is known then.
+int run_session(Session& session, const RunOptions& options,
+                const std::vector<std::string>& texts) {
+  auto tokens = session.load_snapshot(options.session);
+  if (!tokens) return report_error(tokens.error().message());
+  for (const std::string& text : texts) {
+    const auto more = session.encode_more(text, tokens->empty());
+    if (!more) return report_error(more.error().message());
+    tokens->insert(tokens->end(), more->begin(), more->end());
+  }
+  if (tokens->empty()) return report_error("there is no " + options.session + "; give -p");
+  const auto answers = session.answer({*tokens});
+  if (!answers) return report_error(answers.error().message());
+  session.print_figures();
+  if (answers->failed) return kExitFailure;
+  const std::vector<Token>& answer = answers->best.front().tokens;
+  tokens->insert(tokens->end(), answer.begin(), answer.end());
+  const pagekv::Status saved = session.save_snapshot(options.session, *tokens);
+  return saved ? kExitOk : report_error(saved.error().message());
+}
+
+int check_session(const RunOptions& options, std::size_t prompts) {
+  if (prompts > 1) return report_error("--session takes one prompt", kExitUsage);
+  if (options.chat) return report_error("--session with --chat: `pagekv chat` talks", kExitUsage);
+  if (options.best_of > 1) return report_error("--session with --best-of", kExitUsage);
+  return kExitOk;
+}
+
 }  // namespace
 
 int run(const RunOptions& options) {
   const pagekv::Result<std::vector<std::string>> prompts = collect_prompts(options);
   if (!prompts) return report_error(prompts.error().message());
-  if (options.prompts.empty() && options.prompt_files.empty()) {
+  const bool has_session = !options.session.empty();
+  if (has_session) {
+    if (const int code = check_session(options, prompts->size()); code != kExitOk) return code;
+  } else if (options.prompts.empty() && options.prompt_files.empty()) {
     return report_error("nothing to continue: give -p or -f; `pagekv chat` talks", kExitUsage);
   }
-  if (prompts->empty()) {
+  if (prompts->empty() && !has_session) {
     return report_error("nothing to continue: every line of the files is empty");
   }
   if (options.best_of > 1 && options.sampling.temperature == 0) {
@@ -67,7 +98,7 @@ int run(const RunOptions& options) {
   }
   const pagekv::Result<std::unique_ptr<Session>> session = Session::open(options);
   if (!session) return report_error(session.error().message());
-  return run_prompts(**session, *prompts);
+  return has_session ? run_session(**session, options, *prompts) : run_prompts(**session, *prompts);
 }
 
 }  // namespace pagekv_tool

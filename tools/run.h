@@ -19,6 +19,7 @@ struct RunOptions {
   bool lines = false;
   bool chat = false;
   bool json = false;
+  std::string session;  // a snapshot to go on from, and to write; empty: none
   std::int64_t max_tokens = 128;
   std::int64_t context_tokens = 0;  // 0: the model's
   int parallel = 16;

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "pagekv/snapshot.h"
 #include "tools/model_options.h"
 
 namespace pagekv_tool {
@@ -75,6 +77,40 @@ pagekv::Result<std::vector<Token>> Session::encode(const std::string& text) cons
   if (!model_.chat) return tl::unexpected<pagekv::Error>(model_.chat.error());
   const engine::ChatMessage message{.role = "user", .content = text};
   return model_.chat->encode(*model_.tokenizer, {&message, 1});
+}
+
+pagekv::Result<std::vector<Token>> Session::encode_more(const std::string& text, bool first) const {
+  return model_.tokenizer->encode(text, {.bos = first});
+}
+
+// As the batcher's own namespace.
+pagekv::NamespaceSpec Session::identity() const {
+  return {.model = model_.model->info().fingerprint,
+          .arithmetic = arithmetic_of(options_.model.arithmetic)};
+}
+
+pagekv::Result<std::vector<Token>> Session::load_snapshot(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return std::vector<Token>();
+  auto loaded = pagekv::load(store_, path, {.identity = identity()});
+  if (!loaded) return tl::unexpected<pagekv::Error>(loaded.error());
+  const auto space = batcher_->index().open(identity());
+  if (!space) return tl::unexpected<pagekv::Error>(space.error());
+  const auto computed = static_cast<std::size_t>(loaded->sequence.length());
+  const auto kept =
+      batcher_->index().insert(*space, std::span(loaded->tokens).first(computed), loaded->sequence);
+  if (!kept) return tl::unexpected<pagekv::Error>(kept.error());
+  return std::move(loaded->tokens);
+}
+
+pagekv::Status Session::save_snapshot(const std::string& path, const std::vector<Token>& tokens) {
+  const auto space = batcher_->index().open(identity());
+  if (!space) return tl::unexpected<pagekv::Error>(space.error());
+  const auto sequence = batcher_->index().match(*space, tokens, {.leave_tokens = 0});
+  if (!sequence) return tl::unexpected<pagekv::Error>(sequence.error());
+  const auto saved = pagekv::save(store_, sequence->ref(), tokens, path, {.identity = identity()});
+  if (!saved) return tl::unexpected<pagekv::Error>(saved.error());
+  return {};
 }
 
 pagekv::Result<engine::Conversation> Session::converse(const std::string& system) const {

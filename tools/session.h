@@ -27,6 +27,9 @@ class Session {
   // A prompt's tokens: the text's, or, with --chat, those of a user's turn.
   pagekv::Result<std::vector<Token>> encode(const std::string& text) const;
 
+  // Of a text that goes on, unless it is the `first`.
+  pagekv::Result<std::vector<Token>> encode_more(const std::string& text, bool first) const;
+
   struct Answers {
     std::vector<pagekv::engine::Completion> best;  // of every prompt
     bool failed = false;  // some answer ended in an error, which has been reported
@@ -35,6 +38,12 @@ class Session {
   // of the batch as a whole.
   pagekv::Result<Answers> answer(const std::vector<std::vector<Token>>& prompts,
                                  std::uint64_t seed_shift = 0);
+
+  // Takes the pages of a snapshot into the index. Returns its tokens; none where there is no such
+  // file. Errors: those of pagekv::load().
+  pagekv::Result<std::vector<Token>> load_snapshot(const std::string& path);
+  // Writes what the index has of `tokens`. Errors: those of pagekv::save().
+  pagekv::Status save_snapshot(const std::string& path, const std::vector<Token>& tokens);
 
   // A chat by the model's template. Errors: unsupported (the model has none).
   pagekv::Result<pagekv::engine::Conversation> converse(const std::string& system) const;
@@ -45,6 +54,7 @@ class Session {
  private:
   Session(const RunOptions& options, pagekv::engine::OpenModel model, pagekv::Store store);
   pagekv::Status make_batcher();
+  pagekv::NamespaceSpec identity() const;
 
   const RunOptions& options_;
   pagekv::engine::OpenModel model_;

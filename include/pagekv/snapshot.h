@@ -3,11 +3,12 @@
 // The file is a safetensors file (docs/snapshots.md): any tool of that ecosystem opens it and finds
 // the tokens and, layer by layer, the stored planes of keys and values in canonical order,
 // [kv_head][token][row], live tokens only. Equal content has equal bytes. What the content depends
-// on stands in the metadata; a checksum covers each tensor with its padding, another one the header.
+// on stands in the metadata; a checksum covers each tensor with its padding, another one the
+// header.
 //
 // load() looks at the whole file before it touches a page: a file that does not fit is refused with
-// the field that differs, and the store is as it was. The store may have another page size, order or
-// arrangement; layers, formats and windows must be the file's.
+// the field that differs, and the store is as it was. The store may have another page size, order
+// or arrangement; layers, formats and windows must be the file's.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,8 @@ struct LoadOptions {
   NamespaceSpec identity = {};   // which the file must have
   bool verify = true;            // checksums of all data, not only of the header
   std::int64_t max_tokens = -1;  // load this many at most; -1: all
-  // Take what another device or version of pagekv computed: its bytes are exact, but what is computed
-  // next may differ in the last bits from what that one would have computed.
+  // Take what another device or version of pagekv computed: its bytes are exact, but what is
+  // computed next may differ in the last bits from what that one would have computed.
   bool any_numerics = false;
 };
 

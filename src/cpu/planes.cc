@@ -15,7 +15,7 @@ constexpr std::int64_t kInterleavedUnit = 4;  // bytes that the kernels interlea
 template <typename Visit>
 void for_each_run(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
                   Executor& executor, Visit visit) {
-  executor.run(layer.kv_heads, [&](std::int64_t head, int) {
+  executor.parallel_for(layer.kv_heads, [&](int, std::int64_t head) {
     const HeadSide side = keys ? head_keys(layer, head) : head_values(layer, head);
     for (std::int64_t token = span.begin; token < span.end;) {
       const std::int64_t row = token % layer.page_tokens;
@@ -41,7 +41,7 @@ void CpuBackend::read_plane(const LayerAddress& layer, const ReadSpan& span, boo
                    std::int64_t row, std::int64_t rows, std::int64_t token) {
                  std::byte* out = to + (head * tokens + token - span.begin) * shape.row_bytes;
                  if (is_whole_tile(shape, rows)) {
-                   kernels_.deinterleave(page + tile_offset(shape, row), shape.row_bytes, out);
+                   kernels_->deinterleave(page + tile_offset(shape, row), shape.row_bytes, out);
                    return;
                  }
                  for (std::int64_t i = 0; i < rows; ++i) {
@@ -58,7 +58,7 @@ void CpuBackend::write_plane(const LayerAddress& layer, const ReadSpan& span, bo
                  const std::byte* in =
                      from + head * head_stride + (token - span.begin) * shape.row_bytes;
                  if (is_whole_tile(shape, rows)) {
-                   kernels_.interleave(in, shape.row_bytes, page + tile_offset(shape, row));
+                   kernels_->interleave(in, shape.row_bytes, page + tile_offset(shape, row));
                    return;
                  }
                  for (std::int64_t i = 0; i < rows; ++i) {

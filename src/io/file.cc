@@ -20,9 +20,9 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // what one call move
 
 tl::unexpected<Error> failed(const char* what, const std::string& path) {
   const int code = errno;
-  return fail(ErrorCode::io_error, "{s}", {code},
-              std::string("cannot ") + what + " " + path + ": " +
-                  std::generic_category().message(code));
+  return fail(
+      ErrorCode::io_error, "{s}", {code},
+      std::string("cannot ") + what + " " + path + ": " + std::generic_category().message(code));
 }
 
 std::string folder_of(const std::string& path) {
@@ -56,7 +56,7 @@ Result<InputFile> InputFile::open(const std::string& path) {
   InputFile file;
   file.path_ = path;
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status {};
+  struct stat status{};
   if (file.descriptor_ < 0) return failed("open", path);
   if (::fstat(file.descriptor_, &status) != 0) return failed("look at", path);
   if (!S_ISREG(status.st_mode)) {

@@ -56,11 +56,11 @@ void fill(const Store& store, ViewRef view, std::span<const TokenId> tokens,
     return;
   }
   StoreCore& core = *store.core();
-  const internal::PageTable& table =
-      view.holder()->table(core.layout().layer(part.layer).group);
-  core.backend().read_plane(core.address(part.layer),
-                            {.pages = table.pages.data(), .begin = part.first, .end = view.length()},
-                            part.keys, part.plane, buffer.data());
+  const internal::PageTable& table = view.holder()->table(core.layout().layer(part.layer).group);
+  core.backend().read_plane(
+      core.address(part.layer),
+      {.pages = table.pages.data(), .begin = part.first, .end = view.length()}, part.keys,
+      part.plane, buffer.data());
 }
 
 // --- load --------------------------------------------------------------------------------------
@@ -72,7 +72,8 @@ Status differs(const InputFile& file, const std::string& what, const std::string
                   " in the file, " + (wanted.empty() ? "empty" : "\"" + wanted + "\"") + " here");
 }
 
-Status check_layer(const InputFile& file, int layer, const LayerSpec& has, const LayerSpec& wanted) {
+Status check_layer(const InputFile& file, int layer, const LayerSpec& has,
+                   const LayerSpec& wanted) {
   const std::string of = " of layer " + std::to_string(layer);
   const std::pair<const char*, std::pair<std::int64_t, std::int64_t>> numbers[] = {
       {"number of KV heads", {has.kv_heads, wanted.kv_heads}},
@@ -135,8 +136,7 @@ Status verify_part(const InputFile& file, const SnapshotPart& part, Buffer& buff
   if (auto ok = file.read(part.tensor.offset, buffer); !ok) return ok;
   if (internal::checksum(buffer, part.tensor.bytes) == part.checksum) return {};
   return fail(ErrorCode::corrupt_file, "{s}", {},
-              file.path() + ": the data of " + part.tensor.name +
-                  " does not match its checksum");
+              file.path() + ": the data of " + part.tensor.name + " does not match its checksum");
 }
 
 Status verify_parts(const InputFile& file, const SnapshotHeader& header) {
@@ -167,18 +167,17 @@ Status load_rows(const InputFile& file, const SnapshotHeader& header, const Snap
   const std::int64_t head_bytes = (header.tokens - part.first) * part.row_bytes;
   buffer.resize(static_cast<std::size_t>(layer.spec.kv_heads * rows * part.row_bytes));
   for (int head = 0; head < layer.spec.kv_heads; ++head) {
-    const std::span to = std::span(buffer).subspan(
-        static_cast<std::size_t>(head * rows * part.row_bytes),
-        static_cast<std::size_t>(rows * part.row_bytes));
+    const std::span to =
+        std::span(buffer).subspan(static_cast<std::size_t>(head * rows * part.row_bytes),
+                                  static_cast<std::size_t>(rows * part.row_bytes));
     const std::int64_t offset =
         part.tensor.offset + head * head_bytes + (begin - part.first) * part.row_bytes;
     if (auto ok = file.read(offset, to); !ok) return ok;
   }
-  core.backend().write_plane(core.address(part.layer),
-                             {.pages = sequence.table(layer.group).pages.data(),
-                              .begin = begin,
-                              .end = end},
-                             part.keys, part.plane, buffer.data(), rows * part.row_bytes);
+  core.backend().write_plane(
+      core.address(part.layer),
+      {.pages = sequence.table(layer.group).pages.data(), .begin = begin, .end = end}, part.keys,
+      part.plane, buffer.data(), rows * part.row_bytes);
   return {};
 }
 

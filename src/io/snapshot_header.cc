@@ -103,9 +103,8 @@ std::string json_text(const SnapshotHeader& header, const std::string& own_sum) 
   for (std::size_t at = 0; at < header.parts.size(); ++at) {
     const SnapshotPart& part = header.parts[at];
     const std::int64_t end = begin + part.tensor.bytes;
-    object[part.tensor.name] = {{"dtype", part.tensor.dtype},
-                                {"shape", part.tensor.shape},
-                                {"data_offsets", {begin, end}}};
+    object[part.tensor.name] = {
+        {"dtype", part.tensor.dtype}, {"shape", part.tensor.shape}, {"data_offsets", {begin, end}}};
     begin += part.padded_bytes;
     if (begin > end) {
       object[padding_name(at)] = {
@@ -232,8 +231,8 @@ class Parser {
                         read_int(layer, "value_dim", value_dim) &&
                         read_int(layer, "window", spec.window_tokens) &&
                         read_int(layer, "donor", donor) && read_int(layer, "first", first);
-      if (!read || kv_heads > kMostHeads || !layer.contains("format") || !layer["format"].is_string() || first < 0 ||
-          first > header_.tokens) {
+      if (!read || kv_heads > kMostHeads || !layer.contains("format") ||
+          !layer["format"].is_string() || first < 0 || first > header_.tokens) {
         return bad("has a layer that is not described");
       }
       const auto format = Format::parse(layer["format"].get<std::string>());
@@ -327,8 +326,7 @@ Status lay_out(SnapshotHeader& header) {
                   {kMostFileBytes});
     }
   }
-  header.header_bytes =
-      padded(8 + static_cast<std::int64_t>(json_text(header, kNoSum).size()));
+  header.header_bytes = padded(8 + static_cast<std::int64_t>(json_text(header, kNoSum).size()));
   header.file_bytes = header.header_bytes + data_bytes;
   std::int64_t offset = header.header_bytes;
   for (SnapshotPart& part : header.parts) {

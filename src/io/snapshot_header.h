@@ -23,9 +23,9 @@ struct SnapshotPart {
   int layer = -1;  // -1: the tokens
   bool keys = false;
   int plane = 0;
-  std::int64_t row_bytes = 0;      // of one token in one head
-  std::int64_t first = 0;          // token of the first row
-  std::int64_t padded_bytes = 0;   // with the padding behind it
+  std::int64_t row_bytes = 0;     // of one token in one head
+  std::int64_t first = 0;         // token of the first row
+  std::int64_t padded_bytes = 0;  // with the padding behind it
   std::uint64_t checksum = 0;
 };
 
