@@ -11,6 +11,7 @@
 #include "pagekv/prefix_index.h"
 #include "pagekv/rows.h"
 #include "pagekv/sequence.h"
+#include "pagekv/snapshot.h"
 #include "pagekv/step.h"
 #include "pagekv/store.h"
 #include "pagekv/version.h"
