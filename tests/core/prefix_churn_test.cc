@@ -16,6 +16,7 @@
 
 #include "core/store_core.h"
 #include "prefix_cache.h"
+#include "support/random_history.h"
 #include "support/sanitized.h"
 
 namespace pagekv::testing {
@@ -53,8 +54,7 @@ class Churn {
                setting.cap_pages) {}
 
   void run() {
-    const char* scale = std::getenv("PAGEKV_TEST_SCALE");
-    const int rounds = setting_.rounds * (scale != nullptr ? std::max(1, std::atoi(scale)) : 1);
+    const int rounds = setting_.rounds * test_scale();
     for (int round = 1; round <= rounds / kRoundShare && !::testing::Test::HasFailure(); ++round) {
       arrive();
       if (below(4) == 0) turn_back();
@@ -201,10 +201,7 @@ class Churn {
 class PrefixChurn : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(PrefixChurn, RecycledPagesAreNeverTakenForWhatTheyHeld) {
-  const char* fixed = std::getenv("PAGEKV_TEST_SEED");
-  const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10))
-                                         : std::random_device{}();
-  std::printf("seed %u (set PAGEKV_TEST_SEED to repeat)\n", seed);
+  const unsigned seed = test_seed();
   SCOPED_TRACE(seed);
   Churn churn(GetParam(), seed);
   churn.run();
