@@ -79,6 +79,7 @@ std::unique_ptr<Batcher::Job> Batcher::copy_for_sample(const Job& job, int sampl
                                         .sampler = *Sampler::make(sampling),
                                         .sample = sample,
                                         .tokens = job.tokens,
+                                        .space = job.space,
                                         .shared_tokens = job.sequence.length()});
   stats_.shared_tokens += copy->shared_tokens;
   return copy;

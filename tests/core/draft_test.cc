@@ -6,11 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <vector>
 
+#include "support/random_history.h"
 #include "test_backend.h"
 #include "token_cache.h"
 
@@ -196,10 +195,7 @@ class Drafts : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(Drafts, EachSequenceKeepsItsOwnCount) {
-  const char* fixed = std::getenv("PAGEKV_TEST_SEED");
-  const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10))
-                                         : std::random_device{}();
-  std::printf("seed %u (set PAGEKV_TEST_SEED to repeat)\n", seed);
+  const unsigned seed = test_seed();
   random_.seed(seed);
   for (int operation = 0; operation < 250 && !HasFatalFailure(); ++operation) {
     const std::size_t what = below(10);

@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "support/random_history.h"
 #include "support/sanitized.h"
 #include "test_backend.h"
 #include "token_cache.h"
@@ -68,7 +69,7 @@ class History {
   }
 
   void run() {
-    const int operations = setting_.operations * operation_scale() / kOperationShare;
+    const int operations = setting_.operations * test_scale() / kOperationShare;
     for (int at = 0; at < operations && !::testing::Test::HasFatalFailure(); ++at) {
       one_operation();
       expect_good_books();
@@ -108,10 +109,6 @@ class History {
       bytes += made.group(group).page_bytes;
     }
     return {.cap_bytes = setting.cap_pages * bytes, .max_sequence_tokens = kLongest};
-  }
-  static int operation_scale() {
-    const char* scale = std::getenv("PAGEKV_TEST_SCALE");
-    return scale != nullptr ? std::max(1, std::atoi(scale)) : 1;
   }
 
   std::size_t below(std::size_t bound) { return random_() % bound; }
@@ -355,10 +352,7 @@ class History {
 class HistoryTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(HistoryTest, GathersWhatANaiveModelHolds) {
-  const char* fixed = std::getenv("PAGEKV_TEST_SEED");
-  const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10))
-                                         : std::random_device{}();
-  std::printf("seed %u (set PAGEKV_TEST_SEED to repeat)\n", seed);
+  const unsigned seed = test_seed();
   SCOPED_TRACE(seed);
   History history(GetParam(), seed);
   history.run();

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "test_backend.h"
 #include "token_cache.h"
@@ -179,6 +181,40 @@ TEST_F(PlanTest, APlanThatCouldNotBeMadeAnewCannotBeRun) {
   ASSERT_FALSE(tokens_.store().replan(made, {&bad, 1}, {.query_heads = 4}));
   EXPECT_EQ(run(made, 0).error().message(), "this plan was never made, or making it failed");
   EXPECT_EQ(made.rows(), 0);
+}
+
+// No pair of formats is read by unpacking the sequence first: the room that the direct arm takes
+// does not grow with it. Only those who ask for the gathered arm get that.
+TEST(PlanMemory, NoPairOfFormatsIsUnpacked) {
+  constexpr std::int64_t kTokens = 1000;
+  constexpr std::int64_t kUnpacked = kTokens * (16 + 8);  // floats of a head
+  const std::vector<std::string> sides = {
+      "f32", "bf16", "affine:8", "affine:3:rot", "affine:4:8:f16", "codebook:4:rot", "codebook:1"};
+  for (const std::string& k : sides) {
+    for (const std::string& v : sides) {
+      const auto format = Format::parse("k=" + k + ",v=" + v);
+      ASSERT_TRUE(format) << format.error().message();
+      TestDevice test;
+      TokenCache tokens(test.device, small_layout({0}, *format),
+                        {.cap_bytes = 1 << 20, .max_sequence_tokens = 2 * kTokens});
+      Sequence sequence = *tokens.store().create_sequence();
+      ASSERT_TRUE(tokens.append(sequence, count_up(0, 2 * kTokens)));
+      const View half = *sequence.publish(kTokens);
+      for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::fast}) {
+        const auto floats = [&](ViewRef view, ReadArm arm) {
+          const QueryRows query{.view = view, .rows = 1};
+          const Plan plan = *tokens.store().plan(
+              {&query, 1}, {.query_heads = 4, .arithmetic = arithmetic, .arm = arm});
+          return test.backend->workspace_floats(tokens.layout(), *plan.state());
+        };
+        const auto growth = [&](ReadArm arm) {
+          return floats(sequence.ref(), arm) - floats(half.ref(), arm);
+        };
+        EXPECT_LT(growth(ReadArm::direct), kUnpacked / 100) << k << ' ' << v;
+        EXPECT_GE(growth(ReadArm::gathered), kUnpacked) << k << ' ' << v;
+      }
+    }
+  }
 }
 
 TEST_F(PlanTest, APlanOfNothingRuns) {

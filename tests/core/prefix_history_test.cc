@@ -12,6 +12,7 @@
 #include <set>
 
 #include "prefix_cache.h"
+#include "support/random_history.h"
 #include "support/sanitized.h"
 
 namespace pagekv::testing {
@@ -51,9 +52,7 @@ class PrefixHistory {
   }
 
   void run() {
-    const char* scale = std::getenv("PAGEKV_TEST_SCALE");
-    const int operations =
-        setting_.operations * (scale != nullptr ? std::max(1, std::atoi(scale)) : 1);
+    const int operations = setting_.operations * test_scale();
     for (int at = 0; at < operations / kOperationShare && !::testing::Test::HasFailure(); ++at) {
       one_operation();
       if (at % 16 == 0) cache_.expect_good_books();
@@ -287,10 +286,7 @@ class PrefixHistory {
 class PrefixHistoryTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(PrefixHistoryTest, FindsWhatANaiveModelKnows) {
-  const char* fixed = std::getenv("PAGEKV_TEST_SEED");
-  const unsigned seed = fixed != nullptr ? static_cast<unsigned>(std::strtoul(fixed, nullptr, 10))
-                                         : std::random_device{}();
-  std::printf("seed %u (set PAGEKV_TEST_SEED to repeat)\n", seed);
+  const unsigned seed = test_seed();
   SCOPED_TRACE(seed);
   PrefixHistory history(GetParam(), seed);
   history.run();

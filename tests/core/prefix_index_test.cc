@@ -224,6 +224,22 @@ TEST_F(PrefixIndexTest, EqualDigestsServeNoForeignTokens) {
   EXPECT_EQ(cache_.found(count_up(2000, 32)), 0);
 }
 
+TEST_F(PrefixIndexTest, TokensCountInAllTheirBits) {
+  const Tokens tokens = count_up(0, 32);
+  cache_.serve(tokens);
+  const auto chain = *cache_.index().digests(cache_.space(), ids(tokens));
+  for (int bit = 0; bit < 32; ++bit) {
+    for (const std::size_t at : {0u, 15u, 16u, 31u}) {
+      Tokens other = tokens;
+      other[at] ^= 1u << bit;
+      EXPECT_EQ(cache_.found(other), static_cast<std::int64_t>(at)) << "bit " << bit;
+      const auto others = *cache_.index().digests(cache_.space(), ids(other));
+      EXPECT_EQ(others[0] == chain[0], at >= 16) << "bit " << bit;
+      EXPECT_NE(others[1], chain[1]) << "bit " << bit;
+    }
+  }
+}
+
 TEST(PrefixNamespaces, FieldsAreNeverTakenForEachOther) {
   PrefixCache cache(small_layout({0}, kBf16));
   const std::vector<NamespaceSpec> specs = {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/store_core.h"
 #include "prefix_cache.h"
@@ -19,20 +20,22 @@ struct Setting {
   std::int64_t slack;
 };
 
+// Appends in steps of ten tokens, so that pages behind the window go while it grows.
+void grow_in(PrefixCache& cache, Sequence& sequence, const Tokens& tokens) {
+  for (std::size_t at = 0; at < tokens.size(); at += 10) {
+    const std::size_t end = std::min(at + 10, tokens.size());
+    ASSERT_TRUE(
+        cache.tokens().append(sequence, {tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                                         tokens.begin() + static_cast<std::ptrdiff_t>(end)}));
+  }
+}
+
 class PrefixWindow : public ::testing::TestWithParam<Setting> {
  protected:
   ~PrefixWindow() override { cache_.expect_good_books(); }
 
   std::int64_t slack() const { return GetParam().slack; }
-  // Appends in steps of ten tokens, so that pages behind the window go while it grows.
-  void grow(Sequence& sequence, const Tokens& tokens) {
-    for (std::size_t at = 0; at < tokens.size(); at += 10) {
-      const std::size_t end = std::min(at + 10, tokens.size());
-      ASSERT_TRUE(
-          cache_.tokens().append(sequence, {tokens.begin() + static_cast<std::ptrdiff_t>(at),
-                                            tokens.begin() + static_cast<std::ptrdiff_t>(end)}));
-    }
-  }
+  void grow(Sequence& sequence, const Tokens& tokens) { grow_in(cache_, sequence, tokens); }
 
   PrefixCache cache_{
       small_layout(GetParam().windows, kBf16, GetParam().page_tokens, GetParam().slack), 200};
@@ -140,6 +143,41 @@ TEST_P(PrefixWindow, OldTailsOfARunningSequenceCanGo) {
   EXPECT_EQ(cache_.match(join(tokens, {5})).length(), 800) << "its last tail is in use";
 }
 
+// Conversations take turns until the pool is full, and strangers come. Tails are not what goes
+// first: as long as there is room every conversation is found whole, and then those that nobody has
+// looked for lately go, while the younger ones are still found whole.
+TEST_P(PrefixWindow, TailsDoNotGoBeforeTheirPrefixes) {
+  constexpr std::uint32_t kConversations = 4;
+  std::vector<Tokens> conversations(kConversations);
+  for (std::uint32_t turn = 0; turn < 5; ++turn) {
+    for (std::uint32_t number = 0; number < kConversations; ++number) {
+      Tokens& tokens = conversations[number];
+      const Tokens more = count_up(1000 * number + 100 * turn, 43);
+      Sequence sequence = cache_.match(join(tokens, more));
+      EXPECT_EQ(sequence.length(), static_cast<std::int64_t>(tokens.size()));
+      tokens = join(tokens, more);
+      grow(sequence, Tokens(tokens.begin() + sequence.length(), tokens.end()));
+      cache_.insert(tokens, sequence);
+    }
+  }
+  ASSERT_EQ(cache_.index().stats().evicted_pages, 0) << "all of that fits";
+  std::vector<std::int64_t> found;
+  for (std::uint32_t stranger = 0; cache_.found(conversations.front()) > 0; ++stranger) {
+    ASSERT_LT(stranger, 1000u);
+    cache_.serve(count_up(100000 + 100 * stranger, 60));
+    found.clear();
+    for (const Tokens& tokens : conversations) found.push_back(cache_.found(tokens));
+    const auto whole = [&](std::size_t at) {
+      return found[at] == static_cast<std::int64_t>(conversations[at].size());
+    };
+    for (std::size_t older = 0; older + 1 < kConversations; ++older) {
+      EXPECT_TRUE(whole(older + 1) || found[older] == 0)
+          << "a younger one goes before " << older << ", of which " << found[older] << " are left";
+    }
+  }
+  EXPECT_EQ(found.back(), static_cast<std::int64_t>(conversations.back().size()));
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, PrefixWindow,
                          ::testing::Values(Setting{"hybrid", {0, 40}, 16, 8},
                                            Setting{"no_slack", {0, 40}, 16, 0},
@@ -147,6 +185,44 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PrefixWindow,
                                            Setting{"windows_only", {24, 70}, 32, 32},
                                            Setting{"smaller_than_a_page", {7, 0}, 48, 5}),
                          [](const auto& setting) { return std::string(setting.param.name); });
+
+// By length: whether a prefix of that many tokens is found whole, after three turns.
+std::vector<bool> served_lengths(const std::vector<std::int64_t>& windows) {
+  PrefixCache cache(small_layout(windows, kBf16, 16, 12), 200);
+  const Tokens tokens = count_up(0, 300);
+  Sequence sequence = cache.compute({});
+  for (const auto& [begin, end] : {std::pair{0, 90}, {90, 210}, {210, 300}}) {
+    grow_in(cache, sequence, {tokens.begin() + begin, tokens.begin() + end});
+    cache.insert({tokens.begin(), tokens.begin() + end}, sequence);
+  }
+  sequence = {};
+  std::vector<bool> served;
+  std::int64_t longest = 0;
+  for (std::int64_t length = 0; length <= 300; ++length) {
+    const std::int64_t found = cache.found(Tokens(tokens.begin(), tokens.begin() + length));
+    served.push_back(found == length);
+    if (found == length) longest = length;
+    EXPECT_EQ(found, longest) << "of " << length << ": the longest that every window serves";
+  }
+  return served;
+}
+
+// Of several windows the smallest may have nothing left where the others could still serve: what is
+// found is what all of them serve, whatever their order.
+TEST(PrefixWindows, FoundIsWhatTheLeastOfThemServes) {
+  const std::vector<bool> small = served_lengths({24}), large = served_lengths({100});
+  ASSERT_NE(small, large);
+  std::vector<bool> both;
+  for (std::size_t length = 0; length < small.size(); ++length) {
+    both.push_back(small[length] && large[length]);
+  }
+  EXPECT_FALSE(both[250]) << "the large window has it, the small one has not";
+  EXPECT_TRUE(both[290]);
+  for (const std::vector<std::int64_t>& windows :
+       {std::vector<std::int64_t>{24, 100}, {100, 24}, {100, 0, 24}, {24, 0, 24, 100}}) {
+    EXPECT_EQ(served_lengths(windows), both);
+  }
+}
 
 // Full and window layers of different heads, dims and formats in one store.
 TEST(PrefixHybrid, LayersDifferInEverything) {

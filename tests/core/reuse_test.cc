@@ -50,14 +50,21 @@ class Reuse : public ::testing::TestWithParam<Setting> {
 
   Store& store() { return tokens_.store(); }
 
-  // Outputs and log-sum-exps of the last `rows` tokens, over all layers.
+  // Outputs and log-sum-exps of the last `rows` tokens, over all layers, in both arithmetics.
   std::vector<float> attend(ViewRef view, std::int64_t rows) {
+    std::vector<float> results = attend(view, rows, Arithmetic::exact);
+    const std::vector<float> fast = attend(view, rows, Arithmetic::fast);
+    results.insert(results.end(), fast.begin(), fast.end());
+    return results;
+  }
+  std::vector<float> attend(ViewRef view, std::int64_t rows, Arithmetic arithmetic) {
     std::vector<float> results;
     std::vector<float> donor;
     for (int layer = 0; layer < kLayers; ++layer) {
       const QueryRows query{.view = view, .rows = rows};
-      Plan plan = *store().plan(
-          {&query, 1}, {.group = tokens_.layout().layer(layer).group, .query_heads = kQueryHeads});
+      Plan plan = *store().plan({&query, 1}, {.group = tokens_.layout().layer(layer).group,
+                                              .query_heads = kQueryHeads,
+                                              .arithmetic = arithmetic});
       std::vector<float> out(static_cast<std::size_t>(rows * kQueryHeads * kValueDim));
       std::vector<float> lse(static_cast<std::size_t>(rows * kQueryHeads));
       EXPECT_TRUE(plan.run(

@@ -357,6 +357,46 @@ TEST_F(StepTest, RefusedMemoryLeavesTheStoreIntact) {
   EXPECT_TRUE(tokens_.holds(one, count_up(0, 416)));
 }
 
+// At whichever moment of a reservation that is: of the first sequence or the last, of either group,
+// before or behind the copy of a shared tail page.
+TEST(StepMemory, RefusedAtAnyMomentChangesNothing) {
+  int refusals = 0;
+  for (std::int64_t commits = 0;; ++commits) {
+    TestDevice test;
+    const LayoutSpec spec = small_layout({0, 40}, *Format::parse("kv8"));
+    const std::int64_t page_bytes = CacheLayout::make(spec)->group(0).page_bytes;
+    // Small enough for memory to come in small pieces.
+    TokenCache tokens(test.device, spec,
+                      {.cap_bytes = 200 * page_bytes, .max_sequence_tokens = 512});
+    auto parent = *tokens.store().create_sequence();
+    ASSERT_TRUE(tokens.append(parent, count_up(0, 20)));
+    auto child = *parent.fork();
+    auto fresh = *tokens.store().create_sequence();
+    const View view = *parent.publish();
+    const std::vector<Append> appends = {{&parent, 200}, {&child, 300}, {&fresh, 400}};
+    test.backend->commits_until_refusal = commits;
+    auto step = tokens.store().reserve(appends);
+    ASSERT_TRUE(tokens.store().check()) << tokens.store().check().error().message();
+    if (step) break;
+    ++refusals;
+    ASSERT_EQ(step.error().code(), ErrorCode::out_of_memory) << step.error().message();
+    for (const GroupStats& group : tokens.store().stats().groups) {
+      ASSERT_EQ(group.referenced_pages, 2) << commits << " commits";
+      ASSERT_EQ(group.shared_pages, 2) << commits << " commits";
+    }
+    test.backend->commits_until_refusal = -1;
+    ASSERT_TRUE(tokens.append(child, count_up(500, 30)));
+    ASSERT_TRUE(tokens.append(parent, count_up(700, 30)));
+    ASSERT_TRUE(tokens.holds(view, count_up(0, 20)));
+    Tokens of_child = count_up(0, 20), of_parent = of_child;
+    for (const std::uint32_t token : count_up(500, 30)) of_child.push_back(token);
+    for (const std::uint32_t token : count_up(700, 30)) of_parent.push_back(token);
+    ASSERT_TRUE(tokens.holds(child, of_child));
+    ASSERT_TRUE(tokens.holds(parent, of_parent));
+  }
+  EXPECT_GT(refusals, 8);
+}
+
 // Rule 8: a page is recycled only after the streams that touch it have passed.
 TEST_F(SmallCapTest, PagesRetireUntilTheirFencePasses) {
   auto one = sequence(count_up(0, 48));
@@ -410,6 +450,18 @@ TEST(StepGroups, FreeMemoryMovesBetweenGroups) {
   }
   EXPECT_TRUE(tokens.holds(wide, count_up(0, 576)));
   EXPECT_TRUE(tokens.store().check());
+}
+
+// Rule 18: refused when the store is made, before there is anything to read slowly.
+TEST(StoreMake, RefusesWhatTheDeviceCannotRead) {
+  TestDevice test;
+  test.backend->refuses_layouts = true;
+  const auto layout = *CacheLayout::make(small_layout({0}, *Format::parse("k8v3")));
+  const auto refused = Store::make(layout, test.device, {.cap_bytes = 1 << 20});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::unsupported);
+  test.backend->refuses_layouts = false;
+  EXPECT_TRUE(Store::make(layout, test.device, {.cap_bytes = 1 << 20}));
 }
 
 TEST(StoreMake, RefusesSillyOptions) {

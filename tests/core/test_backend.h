@@ -1,7 +1,7 @@
 // TestBackend: a real device whose memory and fences a test controls.
 //
 //   - pages that are free or fresh are filled with NaN, so that any read of them shows;
-//   - memory can be refused after a number of commits;
+//   - memory can be refused after a number of commits, and layouts as such;
 //   - fences can be held back, so that pages retire.
 #pragma once
 
@@ -19,6 +19,7 @@ class TestBackend final : public internal::Backend {
   explicit TestBackend(Device inner) : inner_(std::move(inner)) {}
 
   std::int64_t commits_until_refusal = -1;  // -1: never refuses
+  bool refuses_layouts = false;
   std::atomic<bool> hold_fences{false};
 
   std::string name() const override { return "test on " + inner_.name(); }
@@ -26,6 +27,7 @@ class TestBackend final : public internal::Backend {
   Executor& executor() override { return inner_.executor(); }
   Result<std::unique_ptr<internal::Arena>> reserve_arena(std::int64_t bytes) override;
   Status supports(const CacheLayout& layout) const override {
+    if (refuses_layouts) return fail(ErrorCode::unsupported, "refused, as told");
     return inner_.backend().supports(layout);
   }
   internal::Fence record_fence() override { return {++recorded_}; }

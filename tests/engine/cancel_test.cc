@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "support/random_history.h"
 #include "support/sanitized.h"
 #include "tests/engine/batch_harness.h"
 
@@ -124,9 +125,7 @@ TEST(Cancel, MayBeCalledFromCallbacks) {
 
 // Somebody always waits, somebody always runs, and most are cancelled, at any age.
 TEST(Cancel, ManyLeaveNothingBehind) {
-  const char* scale = std::getenv("PAGEKV_TEST_SCALE");
-  const int requests =
-      (kSanitized ? 1'000 : 10'000) * (scale != nullptr ? std::max(1, std::atoi(scale)) : 1);
+  const int requests = (kSanitized ? 1'000 : 10'000) * test_scale();
   std::printf("seed %llu\n", static_cast<unsigned long long>(kSeed));
   const auto model = engine::make_random_model({.layers = 2,
                                                 .query_heads = 2,

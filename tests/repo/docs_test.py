@@ -8,7 +8,8 @@ stands alone; any other is the body of a function, whose parameters a comment ju
 commands: every `$ pagekv ...` line of a ```console block runs (the command is in DIRECTORY) and
 prints on stdout what the block shows; `...` stands for any text, alone on a line for any lines. Commands
 that need the demo model are skipped where it is not in the cache.
-links: relative links, their #anchors, and paths of the tree in `back quotes` exist.
+links: relative links, their #anchors, the addresses of [texts] where a document lists addresses at its end, and what
+stands in `back quotes`, paths of the tree and tests (`Suite.Name`), exist.
 """
 
 import concurrent.futures
@@ -27,6 +28,9 @@ MODEL = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 BLOCK = re.compile(r"^(?:<!-- given: (?P<given>.*?) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)^```$",
                    re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ADDRESS = re.compile(r"^\[([^\][]+)\]: ", re.MULTILINE)
+TEXT = re.compile(r"(?:\[[^\][]+\])?\[([^\][]+)\](?![(:])")
+TEST = re.compile(r"`([A-Z]\w+\.[A-Z]\w+)`")
 PATH = re.compile(r"`((?:bench|cmake|docs|engine|examples|fuzz|include|scripts|src|tests|tools)/[\w./-]+)`")
 
 
@@ -156,15 +160,36 @@ def check_link(path, line, target, findings):
         findings.add(path, line, f"links to {target}: no such heading")
 
 
+def test_names():
+    """Suite.Name of every test, without what an instantiation adds."""
+    macro = re.compile(r"^TEST(?:_[FP])?\((\w+),\s*(\w+)\)", re.MULTILINE)
+    return {f"{suite}.{name}" for path in repo.files("_test.cc", under=("tests",))
+            for suite, name in macro.findall(repo.read(path))}
+
+
+def check_addresses(path, findings):
+    text = repo.read(path)
+    addresses = set(ADDRESS.findall(text))
+    for number, line in enumerate(text.splitlines(), 1):
+        for name in TEXT.findall(re.sub(r"`[^`]*`", "", line)) if addresses else ():
+            if name not in addresses:
+                findings.add(path, number, f"gives no address for [{name}]")
+
+
 def check_links():
     findings = repo.Findings()
+    tests = test_names()
     for path in documents():
+        check_addresses(path, findings)
         for number, line in enumerate(repo.read(path).splitlines(), 1):
             for target in LINK.findall(line):
                 check_link(path, number, target, findings)
             for name in PATH.findall(line):
                 if not (repo.ROOT / name).exists():
                     findings.add(path, number, f"names {name}, which does not exist")
+            for name in TEST.findall(line):
+                if name not in tests:
+                    findings.add(path, number, f"names the test {name}, which does not exist")
     findings.exit(len(documents()))
 
 
