@@ -1,5 +1,6 @@
 #include "core/holder.h"
 
+#include <algorithm>
 #include <cassert>
 #include <mutex>
 
@@ -16,7 +17,8 @@ PageHolder::PageHolder(std::shared_ptr<StoreCore> store, std::int64_t most_token
 
 std::int64_t PageHolder::first(int group) const {
   assert(group >= 0 && group < groups());
-  return table(group).first_page * store_->layout().page_tokens();
+  const PageTable& pages = table(group);
+  return std::max(pages.first_page * store_->layout().page_tokens(), pages.first_token);
 }
 
 void PageHolder::leave(HolderList& list) {

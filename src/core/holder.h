@@ -21,6 +21,9 @@ class StoreCore;
 struct PageTable {
   std::vector<PageId> pages;
   std::int64_t first_page = 0;
+  // Rows before this token are not there, though their page may be: what was loaded from a file
+  // begins where pages of another size began. 0: all rows of the pages are.
+  std::int64_t first_token = 0;
 
   std::int64_t end_page() const { return static_cast<std::int64_t>(pages.size()); }
   PageId& at(std::int64_t page) { return pages[static_cast<std::size_t>(page)]; }

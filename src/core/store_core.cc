@@ -80,6 +80,7 @@ void StoreCore::share_prefix(const PageHolder& from, std::int64_t tokens, PageHo
     const std::int64_t end = pages_over(tokens);
     target.first_page =
         std::min(end, std::max(source.first_page, layout_.first_kept_page(group, tokens)));
+    target.first_token = tokens > 0 ? source.first_token : 0;
     target.pages.assign(static_cast<std::size_t>(target.first_page), kNoPage);
     for (std::int64_t page = target.first_page; page < end; ++page) {
       pool(group).add_reference(source.at(page));
@@ -95,6 +96,7 @@ void StoreCore::shrink(int group, PageTable& table, std::int64_t end_page) {
     table.pages.pop_back();
   }
   table.first_page = std::min(table.first_page, table.end_page());
+  if (table.pages.empty()) table.first_token = 0;
 }
 
 void StoreCore::let_go(int group, PageTable& table, std::int64_t first_page) {

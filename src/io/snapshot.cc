@@ -204,15 +204,16 @@ Status load_steps(const InputFile& file, const SnapshotHeader& header, Store& st
   return {};
 }
 
-// Pages that the store would have kept but of which the file has no rows, or not all.
-void let_go_of_missing(const SnapshotHeader& header, StoreCore& core,
-                       internal::SequenceState& sequence) {
-  const std::int64_t page_tokens = core.layout().page_tokens();
+// Of a window the file may have fewer rows than the sequence has pages for.
+void note_first_rows(const SnapshotHeader& header, StoreCore& core,
+                     internal::SequenceState& sequence) {
   const std::lock_guard lock(core.mutex());
+  if (sequence.length == 0) return;
   for (std::size_t layer = 0; layer < header.layers.size(); ++layer) {
     const int group = core.layout().layer(static_cast<int>(layer)).group;
-    core.let_go(group, sequence.table(group),
-                (header.first[layer] + page_tokens - 1) / page_tokens);
+    internal::PageTable& table = sequence.table(group);
+    core.let_go(group, table, header.first[layer] / core.layout().page_tokens());
+    table.first_token = header.first[layer];
   }
 }
 
@@ -269,7 +270,7 @@ Result<LoadedSequence> load(Store& store, const std::string& path, const LoadOpt
     if (auto ok = load_steps(*file, *header, store, length, *sequence); !ok) {
       return tl::unexpected(ok.error());
     }
-    let_go_of_missing(*header, *store.core(), *sequence->state());
+    note_first_rows(*header, *store.core(), *sequence->state());
     return LoadedSequence{std::move(*sequence), std::move(*tokens)};
   });
 }

@@ -31,9 +31,11 @@ std::span<const TokenId> page_of(std::span<const TokenId> tokens, std::int64_t p
                         std::min(static_cast<std::size_t>(page_tokens), tokens.size() - begin));
 }
 
+// kNoPage where the sequence does not have all rows from the page's first on.
 PageId page_id(const SequenceState& sequence, int group, std::int64_t page) {
   const PageTable& table = sequence.table(group);
-  return page < table.first_page ? kNoPage : table.at(page);
+  const std::int64_t first = page * sequence.store()->layout().page_tokens();
+  return page < table.first_page || first < table.first_token ? kNoPage : table.at(page);
 }
 
 std::unique_ptr<PrefixNode> make_node(PrefixSpace& space, std::int64_t depth,
