@@ -2,7 +2,7 @@
 
 Time to read the prompts of requests that arrive together and share a long beginning, beside as many that
 share nothing: `pagekv run --lines --json -n 1` on text of this repository, in turns. Prints the seconds of
-prompt passes, the ratio of each round, and the pages in use. The first token of a prompt must be the same
+prompt passes, the ratio of the time for a prompt token, and the pages in use. The first token of a prompt must be the same
 in both company and alone, or nothing is printed.
 """
 
@@ -56,7 +56,7 @@ def main():
         if tokens[-1] != alone:
             sys.exit("a prompt's first token depends on its company")
         _, apart_seconds, separate, apart_lengths = run(arguments, apart)
-        ratios.append(shared_seconds / apart_seconds)
+        ratios.append(shared_seconds / sum(shared_lengths) / (apart_seconds / sum(apart_lengths)))
         print(f"{arguments.requests} prompts of {min(shared_lengths)} to {max(shared_lengths)} tokens that begin alike: "
               f"{shared_seconds:.2f} s, {shared['pages_used']} pages; of {min(apart_lengths)} to {max(apart_lengths)} "
               f"tokens that share nothing: {apart_seconds:.2f} s, {separate['pages_used']} pages", flush=True)
