@@ -179,7 +179,7 @@ int replay(const ReplayOptions& options) {
   for (const std::string& policy : options.policies) {
     for (const std::int64_t capacity : options.capacities) {
       Progress progress("replaying");
-      ReplaySettings settings{
+      const ReplaySettings settings{
           .capacity_blocks = capacity,
           .policy = policy,
           .concurrency = options.concurrency,
@@ -190,6 +190,7 @@ int replay(const ReplayOptions& options) {
     }
   }
   std::vector<ReportRow> rows;
+  rows.reserve(cases.size());
   for (const Case& one : cases) rows.push_back(row_of(one, options, *block_bytes));
   print_report(rows, options.output);
   return options.plot.empty() ? kExitOk : draw(cases, options.plot);

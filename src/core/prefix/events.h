@@ -24,6 +24,7 @@ class PrefixEvents {
       events_.push_back(make());
       events_.back().number = number;
     } catch (const std::bad_alloc&) {
+      // Lost: the next number says so.
     }
   }
   std::vector<PrefixEvent> take();

@@ -132,6 +132,7 @@ void PrefixIndexState::offer(PrefixNode& node, Offers& offers) {
                       .tokens = {node.tokens().begin(), node.tokens().end()},
                       .view = view_of(store_, node)});
   } catch (const std::bad_alloc&) {
+    // Not offered: the page goes all the same.
   }
 }
 
