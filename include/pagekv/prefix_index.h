@@ -194,11 +194,11 @@ class PAGEKV_API PrefixIndex {
   Result<std::int64_t> peek(const PrefixNamespace& space, std::span<const TokenId> tokens,
                             MatchOptions options = {}) const;
 
-  // Stores the first tokens.size() committed tokens of a sequence, which are `tokens`. What is there
-  // already is not stored again; a stored page that nobody reads gives way to the sequence's own of
-  // the same tokens. The sequence reads its own pages as before. Returns the tokens that were not
-  // there. Errors: invalid_argument (more tokens than are committed; pages that are stored under
-  // other tokens or another namespace), wrong_store, invalidated, out_of_memory.
+  // Stores the first tokens.size() committed tokens of a sequence, which are `tokens`. What is
+  // there already is not stored again; a stored page that nobody reads gives way to the sequence's
+  // own of the same tokens. The sequence reads its own pages as before. Returns the tokens that
+  // were not there. Errors: invalid_argument (more tokens than are committed; pages that are stored
+  // under other tokens or another namespace), wrong_store, invalidated, out_of_memory.
   Result<std::int64_t> insert(const PrefixNamespace& space, std::span<const TokenId> tokens,
                               const Sequence& sequence, InsertOptions options = {});
 
