@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/windows.h"
+
 namespace pagekv::inline v0 {
 
 struct CacheLayout::Data {
@@ -215,9 +217,9 @@ std::int64_t CacheLayout::bytes_per_token() const {
 }
 
 std::int64_t CacheLayout::first_kept_page(int group_index, std::int64_t tokens) const {
-  const std::int64_t window = group(group_index).window_tokens;
-  if (window == 0) return 0;
-  return std::max<std::int64_t>(0, tokens + 1 - window - window_slack_tokens()) / page_tokens();
+  const std::int64_t needed =
+      internal::first_needed_token(group(group_index).window_tokens, tokens);
+  return std::max<std::int64_t>(0, needed - window_slack_tokens()) / page_tokens();
 }
 
 std::int64_t CacheLayout::pages_for(int group_index, std::int64_t tokens) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/windows.h"
+
 namespace pagekv::inline v0::internal {
 
 namespace {
@@ -61,7 +63,7 @@ Status StoreCore::prefix_kept(const PageHolder& holder, std::int64_t tokens) con
   for (int group = 0; group < layout_.group_count(); ++group) {
     const std::int64_t window = layout_.group(group).window_tokens;
     if (window == 0) continue;
-    const std::int64_t needed = std::max<std::int64_t>(0, tokens + 1 - window);
+    const std::int64_t needed = first_needed_token(window, tokens);
     const std::int64_t first = holder.first(group);
     if (tokens > 0 && first > needed) {  // nothing is needed of nothing
       return fail(ErrorCode::window_lost,

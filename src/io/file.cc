@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -94,15 +94,15 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 Result<OutputFile> OutputFile::create(const std::string& path) {
   OutputFile file;
   file.path_ = path;
-  std::string name = path + ".XXXXXX";
-  file.descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (file.descriptor_ < 0) return failed("create", path);
-  file.temporary_ = std::move(name);
-  // mkostemp() keeps others out; a new file by its name would have what the umask leaves.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  ::fchmod(file.descriptor_, 0666 & ~mask);
-  return file;
+  static std::atomic<unsigned> counter{0};
+  for (;;) {  // until the name is new: an old one may be left of a process that was killed
+    std::string name = path + "." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+    file.descriptor_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file.descriptor_ < 0 && errno == EEXIST) continue;
+    if (file.descriptor_ < 0) return failed("create", path);
+    file.temporary_ = std::move(name);
+    return file;
+  }
 }
 
 Status OutputFile::write(std::int64_t offset, std::span<const std::byte> from) {

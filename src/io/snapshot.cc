@@ -8,10 +8,10 @@
 #include "core/prefix/digest.h"
 #include "core/reserve_step.h"
 #include "core/store_core.h"
+#include "core/windows.h"
 #include "io/checksum.h"
 #include "io/file.h"
 #include "io/snapshot_header.h"
-#include "pagekv/version.h"
 
 namespace pagekv::inline v0 {
 
@@ -28,10 +28,6 @@ constexpr std::int64_t kTokensPerStep = 1024;  // of a load: windows let go of p
 
 using Buffer = std::vector<std::byte>;
 
-std::string numerics_of(const Store& store) {
-  return store.device().name() + " " + PAGEKV_VERSION_STRING;
-}
-
 // --- save --------------------------------------------------------------------------------------
 
 SnapshotHeader describe(const Store& store, ViewRef view, std::int64_t all_tokens,
@@ -44,7 +40,7 @@ SnapshotHeader describe(const Store& store, ViewRef view, std::int64_t all_token
     header.layers.push_back(layout.spec);
     header.first.push_back(std::min(view.length(), store.first(view, layout.group)));
   }
-  internal::set_identity(header, options.identity, numerics_of(store));
+  internal::set_identity(header, options.identity, internal::numerics_id(store.device().name()));
   return header;
 }
 
@@ -92,7 +88,7 @@ Status check_layer(const InputFile& file, int layer, const LayerSpec& has,
 Status check_fits(const InputFile& file, const SnapshotHeader& header, const Store& store,
                   const LoadOptions& options) {
   SnapshotHeader wanted;
-  internal::set_identity(wanted, options.identity, numerics_of(store));
+  internal::set_identity(wanted, options.identity, internal::numerics_id(store.device().name()));
   const std::pair<const char*, std::pair<std::string, std::string>> texts[] = {
       {"model", {header.model, wanted.model}},
       {"adapter", {header.adapter, wanted.adapter}},
@@ -121,7 +117,7 @@ Status check_fits(const InputFile& file, const SnapshotHeader& header, const Sto
 Status check_windows(const SnapshotHeader& header, std::int64_t tokens) {
   for (std::size_t layer = 0; layer < header.layers.size(); ++layer) {
     const std::int64_t window = header.layers[layer].window_tokens;
-    const std::int64_t needed = std::max<std::int64_t>(0, tokens + 1 - window);
+    const std::int64_t needed = internal::first_needed_token(window, tokens);
     if (window == 0 || tokens == 0 || header.first[layer] <= needed) continue;
     return fail(ErrorCode::window_lost,
                 "a prefix of {2} tokens needs rows from token {0} on, layer {3} of the file has "

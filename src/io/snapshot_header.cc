@@ -297,10 +297,7 @@ void set_identity(SnapshotHeader& header, const NamespaceSpec& spec, const std::
   header.numerics = numerics;
   header.salt_digest.clear();
   if (spec.salt.empty()) return;
-  for (const std::byte byte : digest_of("pagekv salt 1" + spec.salt)) {
-    header.salt_digest += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
-    header.salt_digest += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
-  }
+  header.salt_digest = hex(digest_of("pagekv salt 1" + spec.salt));
 }
 
 Status lay_out(SnapshotHeader& header) {

@@ -14,15 +14,6 @@
 
 namespace pagekv::testing {
 
-inline std::vector<TokenId> ids(const Tokens& tokens) {
-  return {tokens.begin(), tokens.end()};
-}
-
-inline Tokens join(Tokens first, const Tokens& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
-
 class PrefixCache {
  public:
   // `cap_pages` of every group.

@@ -36,6 +36,12 @@ class PrefixWindow : public ::testing::TestWithParam<Setting> {
 
   std::int64_t slack() const { return GetParam().slack; }
   void grow(Sequence& sequence, const Tokens& tokens) { grow_in(cache_, sequence, tokens); }
+  // Computes them so, and leaves them to the index.
+  void keep(const Tokens& tokens) {
+    Sequence sequence = cache_.compute({});
+    grow(sequence, tokens);
+    cache_.insert(tokens, sequence);
+  }
 
   PrefixCache cache_{
       small_layout(GetParam().windows, kBf16, GetParam().page_tokens, GetParam().slack), 200};
@@ -43,19 +49,13 @@ class PrefixWindow : public ::testing::TestWithParam<Setting> {
 
 TEST_P(PrefixWindow, ATailServesItsPrefix) {
   const Tokens tokens = count_up(0, 300);
-  Sequence sequence = cache_.compute({});
-  grow(sequence, tokens);
-  cache_.insert(tokens, sequence);
-  sequence = {};
+  keep(tokens);
   EXPECT_EQ(cache_.match(join(tokens, count_up(900, 30))).length(), 300);
 }
 
 TEST_P(PrefixWindow, AnEditedLastTurnStillHits) {
   const Tokens tokens = count_up(0, 300);
-  Sequence sequence = cache_.compute({});
-  grow(sequence, tokens);
-  cache_.insert(tokens, sequence);
-  sequence = {};
+  keep(tokens);
   for (std::int64_t back = 0; back <= slack(); ++back) {
     const Tokens kept(tokens.begin(), tokens.end() - back);
     EXPECT_EQ(cache_.match(join(kept, count_up(900, 30))).length(), 300 - back);
@@ -79,10 +79,7 @@ TEST_P(PrefixWindow, TailsOfEarlierTurnsStay) {
 
 TEST_P(PrefixWindow, WhatNoTailServesIsNotReported) {
   const Tokens tokens = count_up(0, 300);
-  Sequence sequence = cache_.compute({});
-  grow(sequence, tokens);
-  cache_.insert(tokens, sequence);
-  sequence = {};
+  keep(tokens);
   for (std::int64_t length = 1; length <= 300; ++length) {
     // match() compares the rows of every group, from what its window would see on.
     const Sequence found = cache_.match(Tokens(tokens.begin(), tokens.begin() + length), 0);
@@ -106,10 +103,7 @@ TEST_P(PrefixWindow, WhatIsFoundGoesOn) {
 
 TEST_P(PrefixWindow, ATailIsGivenUpTogetherWithItsPrefix) {
   const Tokens tokens = count_up(0, 300);
-  Sequence sequence = cache_.compute({});
-  grow(sequence, tokens);
-  cache_.insert(tokens, sequence);
-  sequence = {};
+  keep(tokens);
   const bool windows_only =
       std::ranges::none_of(GetParam().windows, [](std::int64_t window) { return window == 0; });
   const int pages = static_cast<int>(cache_.index().stats().stored_pages);

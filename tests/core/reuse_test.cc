@@ -166,9 +166,6 @@ TEST_P(Reuse, ViewsAndStepsGiveTheSameBits) {
 }
 
 TEST_P(Reuse, FoundOrComputedGivesTheSameBits) {
-  const auto ids = [](const Tokens& tokens) {
-    return std::vector<TokenId>(tokens.begin(), tokens.end());
-  };
   auto whole = *store().create_sequence();
   ASSERT_TRUE(tokens_.append(whole, part(0, kTokens)));
   one_row_ = attend(whole.ref(), 1);

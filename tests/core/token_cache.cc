@@ -165,4 +165,13 @@ Tokens count_up(std::uint32_t first, std::int64_t count) {
   return tokens;
 }
 
+Tokens join(Tokens first, const Tokens& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+std::vector<TokenId> ids(const Tokens& tokens) {
+  return {tokens.begin(), tokens.end()};
+}
+
 }  // namespace pagekv::testing

@@ -57,5 +57,7 @@ LayoutSpec small_layout(const std::vector<std::int64_t>& windows, const Format& 
 
 // 0, 1, 2, ... from `first`.
 Tokens count_up(std::uint32_t first, std::int64_t count);
+Tokens join(Tokens first, const Tokens& second);
+std::vector<TokenId> ids(const Tokens& tokens);  // as the prefix index and files take them
 
 }  // namespace pagekv::testing

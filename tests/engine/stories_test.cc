@@ -10,16 +10,12 @@
 #include "engine/batch.h"
 #include "engine/engine.h"
 #include "tests/engine/test_data.h"
+#include "tests/support/files.h"
 
 namespace pagekv::testing {
 namespace {
 
 using engine::Token;
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 struct Variant {
   const char* format;

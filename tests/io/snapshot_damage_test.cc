@@ -7,8 +7,8 @@
 #include "core/test_backend.h"
 #include "core/token_cache.h"
 #include "pagekv/snapshot.h"
+#include "support/files.h"
 #include "support/sanitized.h"
-#include "temporary_folder.h"
 
 namespace pagekv::testing {
 namespace {
@@ -18,8 +18,8 @@ class SnapshotDamage : public ::testing::Test {
   SnapshotDamage() {
     Sequence sequence = *cache_.store().create_sequence();
     EXPECT_TRUE(cache_.append(sequence, tokens_));
-    const std::vector<TokenId> ids(tokens_.begin(), tokens_.end());
-    EXPECT_TRUE(save(cache_.store(), sequence.ref(), ids, folder_.path("good"), {.sync = false}));
+    EXPECT_TRUE(
+        save(cache_.store(), sequence.ref(), ids(tokens_), folder_.path("good"), {.sync = false}));
     good_ = read_file(folder_.path("good"));
     header_bytes_ = inspect(folder_.path("good"))->tensors[0].offset;
   }

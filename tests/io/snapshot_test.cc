@@ -10,23 +10,14 @@
 
 #include "core/test_backend.h"
 #include "core/token_cache.h"
+#include "support/files.h"
 #include "support/random_data.h"
-#include "temporary_folder.h"
 
 namespace pagekv::testing {
 namespace {
 
 constexpr int kQueryHeads = 4;
 const NamespaceSpec kIdentity{.model = "m", .adapter = "a", .salt = "s"};
-
-std::vector<TokenId> ids(const Tokens& tokens) {
-  return {tokens.begin(), tokens.end()};
-}
-
-Tokens join(Tokens first, const Tokens& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
-}
 
 struct Setting {
   const char* name;

@@ -1,12 +1,8 @@
 #include "tests/tools/command.h"
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 namespace pagekv::testing {
 namespace {
@@ -17,28 +13,10 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 }  // namespace
 
-Workplace::Workplace() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "pagekv_test_XXXXXX").string();
-  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
-  folder_ = pattern;
-}
-
-Workplace::~Workplace() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
-}
-
 std::string Workplace::write(const std::string& name, std::string_view bytes) const {
-  std::ofstream file(folder_ / name, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  EXPECT_TRUE(file.good());
+  write_file(path(name), bytes);
   return path(name);
 }
 
@@ -56,8 +34,8 @@ Outcome Workplace::run(const std::vector<std::string>& arguments, std::string_vi
   // The shell reports a command killed by a signal as 128 and the signal's number.
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return {.exit_code = code >= 128 ? -1 : code,
-          .out = read(path("stdout")),
-          .err = read(path("stderr"))};
+          .out = read_file(path("stdout")),
+          .err = read_file(path("stderr"))};
 }
 
 }  // namespace pagekv::testing

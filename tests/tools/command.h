@@ -1,10 +1,11 @@
 // Runs the real pagekv command and collects what it says.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tests/support/files.h"
 
 namespace pagekv::testing {
 
@@ -14,17 +15,12 @@ struct Outcome {
   std::string err;
 };
 
-// A folder of its own, removed at the end.
+// A folder of its own, in which the command runs.
 class Workplace {
  public:
-  Workplace();
-  ~Workplace();
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
-
   // Writes a file and returns its path.
   std::string write(const std::string& name, std::string_view bytes) const;
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_.path(name); }
 
   // Arguments reach the command as they are. `environment`: assignments, "NAME=value". `out_path`:
   // where standard output goes instead of into Outcome::out.
@@ -33,7 +29,7 @@ class Workplace {
               const std::string& out_path = {}) const;
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace pagekv::testing

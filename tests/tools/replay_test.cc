@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/engine/test_data.h"
+#include "tests/support/files.h"
 #include "tests/tools/command.h"
 
 namespace pagekv::testing {
@@ -69,11 +70,6 @@ std::int64_t count_hits(const std::vector<Ids>& requests, std::size_t capacity) 
     }
   }
   return hits;
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 json replay(const Workplace& place, std::vector<std::string> arguments) {

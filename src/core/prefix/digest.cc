@@ -45,8 +45,8 @@ std::string layer_bytes(const LayerSpec& spec) {
   return bytes + spec.format.name();
 }
 
-}  // namespace
-
+// What a cached value depends on in a layout: shapes, formats, windows, donors, the page size. Not
+// how pages are arranged in memory.
 std::string layout_bytes(const CacheLayout& layout) {
   std::string bytes;
   std::string number;
@@ -58,6 +58,21 @@ std::string layout_bytes(const CacheLayout& layout) {
   return bytes;
 }
 
+}  // namespace
+
+std::string numerics_id(const std::string& device) {
+  return device + " " + PAGEKV_VERSION_STRING;
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string digits;
+  for (const std::byte byte : bytes) {
+    digits += "0123456789abcdef"[std::to_integer<int>(byte) >> 4];
+    digits += "0123456789abcdef"[std::to_integer<int>(byte) & 15];
+  }
+  return digits;
+}
+
 std::string namespace_bytes(const NamespaceSpec& spec, const CacheLayout& layout,
                             const std::string& device) {
   std::string bytes;
@@ -66,7 +81,7 @@ std::string namespace_bytes(const NamespaceSpec& spec, const CacheLayout& layout
   put(bytes, Field::adapter, spec.adapter);
   put(bytes, Field::salt, spec.salt);
   put(bytes, Field::layout, layout_bytes(layout));
-  put(bytes, Field::numerics, device + " " + PAGEKV_VERSION_STRING);
+  put(bytes, Field::numerics, numerics_id(device));
   put(bytes, Field::arithmetic, std::string(1, static_cast<char>(spec.arithmetic)));
   return bytes;
 }

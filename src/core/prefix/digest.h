@@ -15,11 +15,11 @@ namespace pagekv::inline v0::internal {
 // All fields of a namespace, those included that come from the store: layout and numerics.
 std::string namespace_bytes(const NamespaceSpec& spec, const CacheLayout& layout,
                             const std::string& device);
-// What a cached value depends on in a layout: shapes, formats, windows, donors, the page size. Not
-// how pages are arranged in memory.
-std::string layout_bytes(const CacheLayout& layout);
+// Who computed: what is computed next is the same, bit for bit, where this is the same.
+std::string numerics_id(const std::string& device);
 
 Digest digest_of(const std::string& bytes);
+std::string hex(std::span<const std::byte> bytes);  // lower case
 // `parent`: of the page before, of the namespace for the first page.
 Digest page_digest(const Digest& parent, std::span<const TokenId> tokens);
 

@@ -15,7 +15,6 @@ struct PrefixIndexState::Insertion {
   PrefixNode* grown = nullptr;
   std::unique_ptr<TokenId[]> grown_tokens;
   std::uint32_t grown_rows = 0;
-  PrefixNode* before = nullptr;  // the last covered page, or the root
   PrefixNode* parent = nullptr;  // of the first fresh page
   std::vector<std::unique_ptr<PrefixNode>> fresh;
   std::vector<PrefixNode*> path;  // all of them, when done
@@ -117,7 +116,6 @@ PrefixIndexState::Insertion PrefixIndexState::prepare(PrefixSpace& space,
     plan.parent = match.child;
   }
   plan.covered = plan.path;
-  plan.before = plan.parent;
   if (plan.grown != nullptr) {
     const auto wanted = page_of(tokens, page++, page_tokens());
     plan.grown_tokens = copy_tokens(wanted);
@@ -146,7 +144,7 @@ Status PrefixIndexState::check_keepers(const Insertion& insertion,
       const auto* keeper = static_cast<const PrefixNode*>(store_->pool(group).keeper(page));
       const bool window = layout().group(group).window_tokens > 0;
       if (keeper == nullptr || keeper == insertion.grown) continue;
-      if (window && keeper->space == insertion.before->space) continue;
+      if (window && keeper->space == insertion.parent->space) continue;
       return fail(ErrorCode::invalid_argument,
                   "page {0} of the sequence is stored already, under other tokens or in another "
                   "namespace",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/windows.h"
+
 namespace pagekv::inline v0::internal {
 
 namespace {
@@ -55,9 +57,7 @@ class Windows {
 }  // namespace
 
 std::int64_t first_needed_page(const CacheLayout& layout, int group, std::int64_t tokens) {
-  const std::int64_t window = layout.group(group).window_tokens;
-  if (window == 0) return 0;
-  return std::max<std::int64_t>(0, tokens + 1 - window) / layout.page_tokens();
+  return first_needed_token(layout.group(group).window_tokens, tokens) / layout.page_tokens();
 }
 
 PrefixPath find_path(const CacheLayout& layout, const PrefixNode& root,

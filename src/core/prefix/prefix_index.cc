@@ -73,8 +73,7 @@ Result<PrefixIndex> PrefixIndex::make(const Store& store, PrefixIndexOptions opt
   }
   return guard_memory([&]() -> Result<PrefixIndex> {
     auto state = std::make_shared<PrefixIndexState>(store.core(), std::move(options));
-    const std::lock_guard lock(store.core()->mutex());
-    store.core()->reclaimer = state;
+    Store(store).set_reclaimer(state);
     return PrefixIndex(std::move(state));
   });
 }

@@ -1,4 +1,4 @@
-// A folder of its own for a test, removed at the end.
+// A folder of its own for a test, removed at the end; files whole.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 namespace pagekv::testing {
 
@@ -35,14 +36,15 @@ class TemporaryFolder {
   std::filesystem::path folder_;
 };
 
-inline std::string read_file(const std::string& path) {
+inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline void write_file(const std::string& path, const std::string& bytes) {
+inline void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << bytes;
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  EXPECT_TRUE(file.good());
 }
 
 }  // namespace pagekv::testing
