@@ -53,8 +53,8 @@ struct CpuOptions {
   bool huge_pages = true;
 };
 
-// Names of the instruction sets compiled in and supported here, best first: {"AVX3_VNNI", "AVX3",
-// "AVX2", ...}.
+// Names of the instruction sets compiled in and supported here, best first: {"AVX3_AMX",
+// "AVX3_VNNI", "AVX3", "AVX2", ...}.
 PAGEKV_API std::vector<std::string> cpu_targets();
 
 // Errors: invalid_argument (threads, an unknown target: the text names the legal ones).

@@ -141,7 +141,7 @@ class Block {
     SpanTiles span;
     if (!source.reader.locate(start, span)) return false;
     source.keys.score(start, span);
-    softmax_all(start);
+    softmax_all(start, source.values.softmax());
     source.values.add(start, span);
     return true;
   }
@@ -159,11 +159,11 @@ class Block {
     return true;
   }
 
-  void softmax_all(std::int64_t start) {
+  void softmax_all(std::int64_t start, KernelTable::Softmax* softmax) {
     for (std::int64_t j = 0; j < queries_.count; ++j) {
       const TokenRange range = queries_.visible_in(start, j, 1);
-      scratch_.span_state[j] = call_.kernels.softmax(scratch_.logits + j * kSpanTokens, range.begin,
-                                                     range.end, queries_.bits_in(j), call_.map);
+      scratch_.span_state[j] = softmax(scratch_.logits + j * kSpanTokens, range.begin, range.end,
+                                       queries_.bits_in(j), call_.map);
     }
   }
 

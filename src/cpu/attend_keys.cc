@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cpu/attend_rows.h"
+#include "cpu/denormals.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -15,7 +16,20 @@ bool takes_codes(const AttendCall& call, std::size_t codec) {
   return step != 0 && call.key_side.group % step == 0;
 }
 
+// Queries that are bf16 as they are given need no second part.
+std::int64_t query_parts(const AttendCall& call) {
+  return call.args.q.dtype == DType::bf16 && !call.layer.format.k.is_rotated() ? 1 : 2;
+}
+
 }  // namespace
+
+BlockKeys::Way BlockKeys::way_of(const BlockQueries& queries, std::size_t codec) {
+  if (takes_matrix(queries.call, codec)) {
+    return queries.count >= kLeastMatrixQueries ? Way::matrix : Way::few;
+  }
+  if (takes_codes(queries.call, codec)) return Way::codes;
+  return queries.count >= kWideQueries ? Way::wide : Way::narrow;
+}
 
 BlockKeys::BlockKeys(const BlockQueries& queries, const SpanReader& reader, AttendScratch& scratch)
     : queries_(queries),
@@ -25,23 +39,96 @@ BlockKeys::BlockKeys(const BlockQueries& queries, const SpanReader& reader, Atte
       scratch_(scratch),
       dim_(queries.call.shape.key_dim),
       codec_(codec_index(queries.call.layer.format.k)),
-      way_(takes_codes(queries.call, codec_) ? Way::codes
-           : queries.count >= kWideQueries   ? Way::wide
-                                             : Way::narrow) {}
+      way_(way_of(queries, codec_)),
+      parts_(query_parts(queries.call)) {}
 
 void BlockKeys::pack() {
-  if (way_ == Way::codes) {
-    pack_codes();
-  } else {
-    pack_floats();
+  switch (way_) {
+    case Way::matrix: return pack_matrix();
+    case Way::few: return pack_few();
+    case Way::codes: return pack_codes();
+    case Way::narrow:
+    case Way::wide: return pack_floats();
   }
 }
 
 void BlockKeys::score(std::int64_t start, SpanTiles& span) {
   switch (way_) {
+    case Way::matrix: return score_matrix(start, span);
+    case Way::few: return score_few(start, span);
     case Way::codes: return score_codes(start, span);
     case Way::narrow: return score_narrow(start, span);
     case Way::wide: return score_wide(start, span);
+  }
+}
+
+// ---- matrix
+
+// A query as the sum of parts_ bf16 vectors of matrix_padded(dim_) elements, `stride` apart.
+void BlockKeys::split_query(std::int64_t query, std::uint16_t* parts, std::int64_t stride) const {
+  constexpr float kLargest = 0x1.fep127f;  // of bf16: what is more goes into the second part
+  alignas(64) std::array<float, kMaxHeadDim> q;
+  load_query(call_, queries_.row(query), queries_.head(query), q.data());
+  const auto to_bf16 = kernels_.convert[dtype_index(DType::f32)][dtype_index(DType::bf16)];
+  if (!to_bf16(q.data(), parts, dim_)) {
+    for (std::int64_t i = 0; i < dim_; ++i) {
+      parts[i] = bf16_from_f32(std::clamp(q[static_cast<std::size_t>(i)], -kLargest, kLargest));
+    }
+  }
+  std::fill(parts + dim_, parts + matrix_padded(dim_), std::uint16_t{0});
+  if (parts_ == 1) return;
+  for (std::int64_t i = 0; i < dim_; ++i) {
+    q[static_cast<std::size_t>(i)] -= f32_from_bf16(parts[i]);
+  }
+  to_bf16(q.data(), parts + stride, dim_);
+  std::fill(parts + stride + dim_, parts + stride + matrix_padded(dim_), std::uint16_t{0});
+}
+
+void BlockKeys::pack_matrix() {
+  const std::int64_t width = matrix_padded(dim_);
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    split_query(j, scratch_.matrix_queries() + j * width, queries_.count * width);
+  }
+}
+
+void BlockKeys::pack_few() {
+  alignas(64) std::array<std::uint16_t, 2 * matrix_padded(kMaxHeadDim)> parts;
+  const std::int64_t stride = matrix_padded(dim_);
+  const std::int64_t step = kFewVectors / parts_;
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    split_query(j, parts.data(), stride);
+    float* to = scratch_.few_queries(j / step, dim_) + j % step * parts_;
+    for (std::int64_t dim = 0; dim < dim_; ++dim) {
+      for (std::int64_t part = 0; part < parts_; ++part) {
+        to[dim * kFewVectors + part] =
+            f32_from_bf16(parts[static_cast<std::size_t>(part * stride + dim)]);
+      }
+    }
+  }
+}
+
+void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
+  reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+  const std::int64_t width = matrix_padded(dim_);
+  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
+    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
+    const TokenRange range = queries_.visible_in(start, j, count);
+    if (range.begin >= range.end) continue;
+    const TokenRange tiles{range.begin / kTileTokens, (range.end + kTileTokens - 1) / kTileTokens};
+    kernels_.matrix.score(
+        span, dim_, scratch_.matrix_queries() + j * width, parts_, queries_.count * width, count,
+        tiles, j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens);
+  }
+}
+
+void BlockKeys::score_few(std::int64_t start, SpanTiles& span) {
+  reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+  const FlushDenormals flush;
+  const std::int64_t step = kFewVectors / parts_;
+  for (std::int64_t j = 0; j < queries_.count; j += step) {
+    kernels_.matrix.score_few(
+        span, dim_, scratch_.few_queries(j / step, dim_), std::min(step, queries_.count - j),
+        parts_, j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens);
   }
 }
 

@@ -1,6 +1,8 @@
 // BlockKeys: the scores of a block's queries with the keys of a span, on the way that suits the
 // codec and the number of queries. All ways of one `Arithmetic` and codec give the same bits.
 //
+//   matrix   bf16 keys, `fast`, where there is a matrix unit (cpu/matrix_kernels.h): with it,
+//   few      or for few queries in its arithmetic
 //   codes    affine keys, `fast`: the codes as they lie in the pages (cpu/code_weights.h)
 //   narrow   few queries: dense elements as they lie in the pages, others widened a tile at a time
 //   wide     many queries: the span is widened to f32 once
@@ -23,12 +25,18 @@ class BlockKeys {
   void score(std::int64_t start, SpanTiles& span);
 
  private:
-  enum class Way : std::uint8_t { codes, narrow, wide };
+  enum class Way : std::uint8_t { matrix, few, codes, narrow, wide };
+  static Way way_of(const BlockQueries& queries, std::size_t codec);
 
+  void split_query(std::int64_t query, std::uint16_t* parts, std::int64_t stride) const;
+  void pack_matrix();
+  void pack_few();
   void pack_floats();
   void pack_codes();
   CodeQueries code_queries(std::int64_t first) const;
 
+  void score_matrix(std::int64_t start, SpanTiles& span);
+  void score_few(std::int64_t start, SpanTiles& span);
   void score_codes(std::int64_t start, SpanTiles& span);
   void score_large(std::int64_t token, const SpanTiles& span);
   void score_narrow(std::int64_t start, SpanTiles& span);
@@ -44,6 +52,7 @@ class BlockKeys {
   const std::int64_t dim_;
   const std::size_t codec_;
   const Way way_;
+  const std::int64_t parts_;  // bf16 vectors of a query, for the matrix unit
 };
 
 }  // namespace pagekv::inline v0::internal

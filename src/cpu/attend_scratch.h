@@ -39,6 +39,14 @@ struct AttendScratch {
   SoftmaxState* chunk_state;
   SoftmaxState* row_state;
 
+  // [part][query][matrix_padded(key_dim)] bf16, for the matrix unit.
+  std::uint16_t* matrix_queries() const { return reinterpret_cast<std::uint16_t*>(packed_q); }
+
+  // [key_dim][kFewVectors] of one block of them.
+  float* few_queries(std::int64_t block, std::int64_t key_dim) const {
+    return packed_q + block * key_dim * kFewVectors;
+  }
+
   // Queries there is room for: a block, rounded up to whole kernel blocks.
   static std::int64_t query_room(const KernelTable& kernels, std::int64_t group) {
     const std::int64_t queries = rows_per_block(group) * group;
@@ -86,7 +94,8 @@ struct AttendScratch {
 
   void place(const KernelTable& kernels, const HeadShape& shape, Cursor& cursor) {
     const std::int64_t queries = query_room(kernels, shape.group);
-    packed_q = cursor.take(queries * shape.key_dim);
+    packed_q = cursor.take(
+        std::max(queries * matrix_padded(shape.key_dim), kLeastMatrixQueries * 2 * shape.key_dim));
     logits = cursor.take(queries * kSpanTokens);
     const std::int64_t width = CodeRows::padded(shape.value_dim);
     span_out = cursor.take(queries * width);
@@ -94,8 +103,8 @@ struct AttendScratch {
     row_out = cursor.take(queries * width);
     keys = cursor.take(kSpanTokens * shape.key_dim);
     key_tile = cursor.take(kTileTokens * shape.key_dim);
-    panels = cursor.take(
-        std::max(kSpanTokens * shape.value_dim, CodeRows::code_floats(shape.value_dim)));
+    panels = cursor.take(std::max(kSpanTokens * matrix_padded(shape.value_dim),
+                                  CodeRows::code_floats(shape.value_dim)));
     code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
                                CodeQueries::floats(shape.key_dim));
     // A vector that shares one scale may be shorter than the least group.

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 
+#include "cpu/denormals.h"
+
 namespace pagekv::inline v0::internal {
 
 BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t codec) {
   const AttendCall& call = queries.call;
+  if (takes_matrix(call, codec)) {
+    return queries.count >= kLeastMatrixQueries ? Way::matrix : Way::few;
+  }
   if (call.integers && codec >= kFirstAffine) {
     const bool affine = is_affine(codec);
     const std::int64_t group = call.value_side.group;
@@ -19,6 +24,16 @@ BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t co
   return queries.count >= kWideQueries ? Way::wide : Way::narrow;
 }
 
+std::int64_t BlockValues::width_of(Way way, std::int64_t dim) {
+  if (way == Way::matrix) return (dim + kMatrixQueries - 1) / kMatrixQueries * kMatrixQueries;
+  return way == Way::codes ? CodeRows::padded(dim) : dim;
+}
+
+KernelTable::Softmax* BlockValues::softmax() const {
+  if (way_ == Way::matrix) return kernels_.softmax_bf16;
+  return way_ == Way::few ? kernels_.softmax_rounded : kernels_.softmax;
+}
+
 BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
     : queries_(queries),
       call_(queries.call),
@@ -27,7 +42,7 @@ BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
       dim_(queries.call.shape.value_dim),
       codec_(codec_index(queries.call.layer.format.v)),
       way_(way_of(queries, codec_)),
-      width_(way_ == Way::codes ? CodeRows::padded(dim_) : dim_) {
+      width_(width_of(way_, dim_)) {
   if (way_ != Way::codes) return;
   kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, position_.data());
 }
@@ -43,6 +58,7 @@ const float* BlockValues::in_order(const float* out) {
 void BlockValues::from_order(const float* dims, float* out) {
   if (way_ != Way::codes) {
     if (dims != out) std::copy_n(dims, dim_, out);
+    std::fill(out + dim_, out + width_, 0.0f);
     return;
   }
   std::copy_n(dims, dim_, ordered_.data());
@@ -54,10 +70,33 @@ void BlockValues::from_order(const float* dims, float* out) {
 
 void BlockValues::add(std::int64_t start, SpanTiles& span) {
   switch (way_) {
+    case Way::matrix: return add_matrix(start, span);
+    case Way::few: return add_few(span);
     case Way::codes: return add_codes(start, span);
     case Way::tables: return add_tables(start, span);
     case Way::narrow: return add_narrow(span);
     case Way::wide: return add_wide(start, span);
+  }
+}
+
+void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span) {
+  auto* pairs = reinterpret_cast<std::uint16_t*>(scratch_.panels);
+  kernels_.matrix.pair_rows(span, dim_, call_.key_side.row_bytes[0], pairs);
+  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
+    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
+    const TokenRange range = queries_.visible_in(start, j, count);
+    if (range.begin >= range.end) continue;
+    kernels_.matrix.add(pairs, dim_, range, scratch_.logits + j * kSpanTokens, count, width_,
+                        scratch_.span_out + j * width_);
+  }
+}
+
+void BlockValues::add_few(const SpanTiles& span) {
+  const FlushDenormals flush;
+  for (std::int64_t j = 0; j < queries_.count; j += kFewQueries) {
+    kernels_.matrix.add_few(
+        span, dim_, j == 0 ? call_.key_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens,
+        std::min(kFewQueries, queries_.count - j), width_, scratch_.span_out + j * width_);
   }
 }
 

@@ -13,6 +13,8 @@ class BlockValues {
  public:
   BlockValues(const BlockQueries& queries, AttendScratch& scratch);
 
+  // What turns logits into the p that add() takes.
+  KernelTable::Softmax* softmax() const;
   // scratch.span_out[query][width()] from scratch.logits, which has p; of queries that see nothing
   // of the span it means nothing. In an order of dims of its own.
   void add(std::int64_t start, SpanTiles& span);
@@ -23,9 +25,12 @@ class BlockValues {
   void from_order(const float* dims, float* out);
 
  private:
-  enum class Way : std::uint8_t { codes, tables, narrow, wide };
+  enum class Way : std::uint8_t { matrix, few, codes, tables, narrow, wide };
   static Way way_of(const BlockQueries& queries, std::size_t codec);
+  static std::int64_t width_of(Way way, std::int64_t dim);
 
+  void add_matrix(std::int64_t start, const SpanTiles& span);
+  void add_few(const SpanTiles& span);
   void add_codes(std::int64_t start, const SpanTiles& span);
   void add_tables(std::int64_t start, const SpanTiles& span);
   void add_table_panels(std::int64_t start, const SpanTiles& span);

@@ -53,6 +53,13 @@ struct BlockQueries {
   }
 };
 
+// Whether one side of the call's heads is for the matrix unit. A block's own rows are read in f32,
+// and so are the stored ones beside them.
+inline bool takes_matrix(const AttendCall& call, std::size_t codec) {
+  return call.integers && call.plan.spec.mask != Mask::block &&
+         call.kernels.matrix.score != nullptr && codec == dtype_index(DType::bf16);
+}
+
 // Calls use(token) for the tokens of a span that are marked.
 template <typename Use>
 void for_each_token(const SpanBits& marked, Use use) {

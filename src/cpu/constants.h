@@ -22,5 +22,7 @@ inline constexpr std::int64_t kFarSpans = 4;
 // From this many queries on it pays to widen a span of keys and values to f32 once: measured with
 // AVX-512, where the two nests cross between 40 and 48.
 inline constexpr std::int64_t kWideQueries = 48;
+// From this many on the matrix unit is used, where there is one.
+inline constexpr std::int64_t kLeastMatrixQueries = 16;
 
 }  // namespace pagekv::inline v0::internal

@@ -16,6 +16,7 @@
 #include "cpu/code_weights.h"
 #include "cpu/constants.h"
 #include "cpu/head_planes.h"
+#include "cpu/matrix_kernels.h"
 #include "pagekv/codec.h"
 #include "pagekv/dtype.h"
 
@@ -221,8 +222,10 @@ struct KernelTable {
   std::int64_t wide_values = 0;  // divides wide_queries
   std::int64_t panel_dims = 0;
 
-  // ---- Arithmetic `fast`: affine codes in integers, codebooks with factored scales.
+  // ---- Arithmetic `fast`: bf16 by the matrix unit, affine codes in integers, codebooks with
+  // factored scales.
 
+  MatrixKernels matrix;
   CodeKernels codes;
   TableKernels tables;
 
@@ -234,6 +237,10 @@ struct KernelTable {
   using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
                                const SpanBits* visible, const LogitMap& map);
   Softmax* softmax = nullptr;
+  // The same with p rounded to bf16 before it is summed; the second leaves kSpanTokens bf16 from
+  // logits[0] on.
+  Softmax* softmax_rounded = nullptr;
+  Softmax* softmax_bf16 = nullptr;
   // left = fold(left, right) for states with `dims` output values each.
   using Fold = void(SoftmaxState& left, float* left_out, const SoftmaxState& right,
                     const float* right_out, std::int64_t dims);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "cpu/dispatch.h"
@@ -14,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "cpu/softmax.cc"
 #include "hwy/foreach_target.h"
 // foreach_target.h must come first.
+#include "cpu/convert-inl.h"
 #include "cpu/vector-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
@@ -23,24 +25,38 @@ namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// 2^x for x <= 0, relative error below 2e-7; exactly 1 at 0, exactly 0 below -125, where -infinity
-// is. The polynomial is the minimax one of degree 6 for 2^f on [-1/2, 1/2], relative error 1.9e-9.
-template <class D>
-HWY_INLINE hn::Vec<D> exp2_below_one(D d, hn::Vec<D> x) {
-  constexpr float kLeast = -125.0f;
-  const auto clamped = hn::Max(x, hn::Set(d, kLeast));
-  const auto whole = hn::Round(clamped);
-  const auto f = hn::Sub(clamped, whole);
+// 2^f for f in [-1/2, 1/2], exactly 1 at 0: the minimax polynomial of degree 6, relative error
+// 1.9e-9, or of degree 4, relative error 2.9e-6, for what will be rounded to bf16.
+template <bool kShort, class D>
+HWY_INLINE hn::Vec<D> exp2_of_fraction(D d, hn::Vec<D> f) {
+  if constexpr (kShort) {
+    auto power = hn::Set(d, 9.58285481e-3f);
+    power = hn::MulAdd(power, f, hn::Set(d, 5.59064299e-2f));
+    power = hn::MulAdd(power, f, hn::Set(d, 2.40240991e-1f));
+    power = hn::MulAdd(power, f, hn::Set(d, 6.93124175e-1f));
+    return hn::MulAdd(power, f, hn::Set(d, 1.0f));
+  }
   auto power = hn::Set(d, 1.5345812e-4f);
   power = hn::MulAdd(power, f, hn::Set(d, 1.33999309e-3f));
   power = hn::MulAdd(power, f, hn::Set(d, 9.61848907e-3f));
   power = hn::MulAdd(power, f, hn::Set(d, 5.55032864e-2f));
   power = hn::MulAdd(power, f, hn::Set(d, 2.40226462e-1f));
   power = hn::MulAdd(power, f, hn::Set(d, 6.93147182e-1f));
-  power = hn::MulAdd(power, f, hn::Set(d, 1.0f));
+  return hn::MulAdd(power, f, hn::Set(d, 1.0f));
+}
+
+// 2^x for x <= 0, relative error below 2e-7 (kShort: 3e-6); exactly 1 at 0, exactly 0 below -125,
+// where -infinity is.
+template <bool kShort = false, class D>
+HWY_INLINE hn::Vec<D> exp2_below_one(D d, hn::Vec<D> x) {
+  constexpr float kLeast = -125.0f;
+  const auto clamped = hn::Max(x, hn::Set(d, kLeast));
+  const auto whole = hn::Round(clamped);
+  const auto f = hn::Sub(clamped, whole);
   const hn::RebindToSigned<D> di;
   const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
-  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, power), exponent));
+  const auto power = hn::BitCast(di, exp2_of_fraction<kShort>(d, f));
+  const auto scaled = hn::BitCast(d, hn::Add(power, exponent));
   return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, kLeast)), scaled);
 }
 
@@ -110,7 +126,31 @@ HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::in
   return reduce_tile(max, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
 }
 
-// p = 2^(scale * logit - max) of whole tiles [first, last), in place; returns their sum.
+// What p become: as they are, rounded to bf16, or rounded and packed.
+enum class Form : std::uint8_t { f32, rounded, bf16 };
+
+// Stores p in that form; returns its value there.
+template <Form kForm>
+HWY_INLINE FloatVec store_p(FloatVec p, float* to, std::int64_t index) {
+  const FloatTag d;
+  if constexpr (kForm != Form::f32) {
+    const hn::RebindToUnsigned<FloatTag> du;
+    const auto exact = hn::BitCast(du, p);  // finite and not negative: no case needs a look
+    const auto odd = hn::And(hn::ShiftRight<16>(exact), hn::Set(du, 1u));
+    const auto bits = hn::ShiftRight<16>(hn::Add(hn::Add(exact, hn::Set(du, 0x7fffu)), odd));
+    p = hn::BitCast(d, hn::ShiftLeft<16>(bits));
+    if constexpr (kForm == Form::bf16) {
+      store_bits<DType::bf16>(du, bits, to, index);
+      return p;
+    }
+  }
+  hn::StoreU(p, d, to + index);
+  return p;
+}
+
+// p = 2^(scale * logit - max) of whole tiles [first, last), in place, bf16 from logits[0] on;
+// returns their sum.
+template <Form kForm>
 HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
                          float max) {
   const FloatTag d;
@@ -121,27 +161,33 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
   for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
     HWY_UNROLL(16)
     for (std::int64_t i = 0; i < kTileVectors; ++i) {
-      float* at = logits + tile + i * kLanes;
+      const float* at = logits + tile + i * kLanes;
       // The product is rounded as it was when the max was found: none exceeds it.
       const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
-      const FloatVec p = exp2_below_one(d, x);
-      sums[i] = hn::Add(sums[i], p);
-      hn::StoreU(p, d, at);
+      sums[i] = hn::Add(sums[i], store_p<kForm>(exp2_below_one < kForm != Form::f32 > (d, x),
+                                                logits, tile + i * kLanes));
     }
   }
   return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
 }
 
+// p of tokens [begin, end).
+template <Form kForm>
+HWY_INLINE void clear_p(float* logits, std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kBytes = kForm == Form::bf16 ? sizeof(std::uint16_t) : sizeof(float);
+  std::memset(reinterpret_cast<std::byte*>(logits) + begin * kBytes, 0,
+              static_cast<std::size_t>((end - begin) * kBytes));
+}
+
+template <Form kForm>
 SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const SpanBits* visible,
                      const LogitMap& map) {
   if (begin >= end) {
-    std::fill(logits, logits + kSpanTokens, 0.0f);
+    clear_p<kForm>(logits, 0, kSpanTokens);
     return {};
   }
   const std::int64_t first = begin / kTileTokens * kTileTokens;
   const std::int64_t last = (end + kTileTokens - 1) / kTileTokens * kTileTokens;
-  std::fill(logits, logits + first, 0.0f);
-  std::fill(logits + last, logits + kSpanTokens, 0.0f);
   const bool capped = map.softcap > 0.0f;
   if (capped) cap_logits(logits, first, last, map);
   const float factor = (capped ? 1.0f : map.scale) * kLog2E;
@@ -150,7 +196,10 @@ SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const 
   if (end < last) mask_tile(logits, last - kTileTokens, begin, end, masked);
   if (visible != nullptr) mask_bits(logits, first, last, *visible, masked);
   const float max = largest_scaled(logits, first, last, factor);
-  return {max, exp_all(logits, first, last, factor, max)};
+  const float sum = exp_all<kForm>(logits, first, last, factor, max);
+  clear_p<kForm>(logits, 0, first);
+  clear_p<kForm>(logits, last, kSpanTokens);
+  return {max, sum};
 }
 
 // out = left_factor * left + right_factor * right, over dims in lanes. Adding 0 turns -0 into 0: a
@@ -189,7 +238,9 @@ void divide(float* values, float divisor, std::int64_t count) {
 }
 
 void export_softmax(KernelTable& table) {
-  table.softmax = softmax;
+  table.softmax = softmax<Form::f32>;
+  table.softmax_rounded = softmax<Form::rounded>;
+  table.softmax_bf16 = softmax<Form::bf16>;
   table.fold = fold;
   table.divide = divide;
 }

@@ -30,7 +30,12 @@ std::vector<KernelTable> make_kernel_tables() {
     bind_codes(table);
     KernelTable with_vnni = table;
     with_vnni.name = "AVX3_VNNI";
-    if (bind_codes_vnni(with_vnni)) tables.push_back(with_vnni);
+    if (bind_codes_vnni(with_vnni)) {
+      KernelTable with_amx = with_vnni;
+      with_amx.name = "AVX3_AMX";
+      if (bind_matrix(with_amx)) tables.push_back(with_amx);
+      tables.push_back(with_vnni);
+    }
     tables.push_back(table);
   }
   return tables;

@@ -1,0 +1,73 @@
+// The instructions of Intel's AMX: eight tiles of 16 rows of 64 bytes, and products of two into a
+// third. Inline assembly, since intrinsics want flags for the whole file, and those of g++ 12 do
+// not tell it which memory they read.
+//
+// A thread that has configured tiles must release them before it does anything else for long.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pagekv::inline v0::internal {
+
+// How many rows tiles have, all of 64 bytes a row: kSums and kLeft tiles `rows`, kRight ones 16.
+struct alignas(64) AmxConfig {
+  static constexpr int kSums = 4;   // tiles 0 to 3
+  static constexpr int kLeft = 4;   // and 5
+  static constexpr int kRight = 6;  // and 7
+  static constexpr int kRowBytes = 64;
+  static constexpr int kRows = 16;
+
+  explicit AmxConfig(int rows) {
+    for (std::size_t tile = 0; tile < 8; ++tile) {
+      row_bytes[tile] = kRowBytes;
+      tile_rows[tile] = static_cast<std::uint8_t>(tile < kRight ? rows : kRows);
+    }
+  }
+
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t tile_rows[16] = {};
+};
+static_assert(sizeof(AmxConfig) == 64);
+
+// Tiles are configured, and zero, while it lives.
+class AmxTiles {
+ public:
+  explicit AmxTiles(const AmxConfig& config) { __asm__ volatile("ldtilecfg %0" ::"m"(config)); }
+  ~AmxTiles() { __asm__ volatile("tilerelease"); }
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+};
+
+template <int kTile>
+inline void amx_zero() {
+  __asm__ volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+template <int kTile>
+inline void amx_load(const void* rows, std::int64_t stride_bytes) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
+                   : "memory");
+}
+template <int kTile>
+inline void amx_store(void* rows, std::int64_t stride_bytes) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(rows), "r"(stride_bytes), "i"(kTile)
+                   : "memory");
+}
+// sums[row][lane] += left[row] . right[lane]: of pairs of bf16, in f32; of quads of bytes, signed
+// on the left and unsigned on the right, in 32-bit integers.
+template <int kSums, int kLeft, int kRight>
+inline void amx_add_bf16() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kLeft), "i"(kRight));
+}
+template <int kSums, int kLeft, int kRight>
+inline void amx_add_bytes() {
+  __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kLeft), "i"(kRight));
+}
+
+// Whether this processor has them and the system lets this process use them, which is asked here.
+bool amx_allowed();
+
+}  // namespace pagekv::inline v0::internal

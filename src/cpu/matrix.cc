@@ -1,0 +1,249 @@
+// The matrix unit's kernels (cpu/matrix_kernels.h) with AMX. Processors that have it have AVX-512,
+// whose intrinsics do what lies between two tiles.
+#include "cpu/dispatch.h"
+#include "cpu/kernel_table.h"
+#include "cpu/matrix_kernels.h"
+#include "hwy/highway.h"
+
+#if HWY_ARCH_X86
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cpu/amx.h"
+
+namespace pagekv::inline v0::internal {
+
+namespace {
+
+#define PAGEKV_AVX512 __attribute__((target("avx512f,avx512bw")))
+
+constexpr std::int64_t kLineBytes = 64;
+constexpr std::int64_t kStepRows = AmxConfig::kRows;  // pairs of elements of a step
+constexpr std::int64_t kRowElements = 2 * kTileTokens;
+constexpr std::int64_t kStepElements = kStepRows * kRowElements;  // a tile on the right, 1 KiB
+constexpr std::int64_t kFloatBytes = sizeof(float);
+constexpr std::int64_t kHalfBytes = sizeof(std::uint16_t);
+
+// Lines to ask for, some at each step.
+class Lines {
+ public:
+  Lines() = default;
+  Lines(const std::byte* from, std::int64_t bytes) : next_(from), end_(from + bytes) {}
+  void ask(std::int64_t lines) {
+    for (std::int64_t i = 0; i < lines && next_ < end_; ++i, next_ += kLineBytes) {
+      __builtin_prefetch(next_, 0, 2);
+    }
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  const std::byte* end_ = nullptr;
+};
+
+// ---- Scores
+
+// Keys of one tile for the step at `dim`: where they lie, or copied with zeros behind the last.
+const std::byte* key_step(const std::byte* tile, std::int64_t dim, std::int64_t dims,
+                          std::byte* room) {
+  const std::byte* from = tile + dim / 2 * AmxConfig::kRowBytes;
+  if (dim + kMatrixDims <= dims) return from;
+  const std::int64_t bytes = (dims - dim) / 2 * AmxConfig::kRowBytes;
+  std::memcpy(room, from, static_cast<std::size_t>(bytes));
+  std::memset(room + bytes, 0, static_cast<std::size_t>(kStepElements * kHalfBytes - bytes));
+  return room;
+}
+
+struct ScoreCall {
+  const SpanTiles& span;
+  std::int64_t dim;
+  const std::uint16_t* queries;
+  std::int64_t parts;
+  std::int64_t stride;
+  std::int64_t value_row_bytes;
+  float* logits;
+};
+
+template <int kAt, int kTiles>
+inline void add_key_tiles(const ScoreCall& call, std::int64_t tile, std::int64_t dim,
+                          Lines* lines) {
+  if constexpr (kAt < kTiles) {
+    alignas(64) std::byte room[kStepElements * kHalfBytes];
+    const std::byte* keys =
+        key_step(call.span.k[static_cast<std::size_t>(tile + kAt)][0], dim, call.dim, room);
+    lines[kAt].ask(AmxConfig::kRows);
+    amx_load<AmxConfig::kRight + kAt % 2>(keys, AmxConfig::kRowBytes);
+    amx_add_bf16<kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt % 2>();
+    if (call.parts == 2) amx_add_bf16<kAt, AmxConfig::kLeft + 1, AmxConfig::kRight + kAt % 2>();
+    add_key_tiles<kAt + 1, kTiles>(call, tile, dim, lines);
+  }
+}
+
+template <int kAt, int kTiles>
+inline void zero_sums() {
+  if constexpr (kAt < kTiles) {
+    amx_zero<kAt>();
+    zero_sums<kAt + 1, kTiles>();
+  }
+}
+
+template <int kAt, int kTiles>
+inline void store_sums(float* to, std::int64_t stride) {
+  if constexpr (kAt < kTiles) {
+    amx_store<kAt>(to + kAt * AmxConfig::kRows, stride * kFloatBytes);
+    store_sums<kAt + 1, kTiles>(to, stride);
+  }
+}
+
+template <int kTiles>
+void score_tiles(const ScoreCall& call, std::int64_t tile) {
+  Lines lines[kTiles];
+  for (int i = 0; i < kTiles; ++i) {
+    lines[i] = Lines(call.span.v[static_cast<std::size_t>(tile + i)][0],
+                     call.value_row_bytes * kTileTokens);
+  }
+  zero_sums<0, kTiles>();
+  const std::int64_t row_bytes = matrix_padded(call.dim) * kHalfBytes;
+  for (std::int64_t dim = 0; dim < call.dim; dim += kMatrixDims) {
+    amx_load<AmxConfig::kLeft>(call.queries + dim, row_bytes);
+    if (call.parts == 2)
+      amx_load<AmxConfig::kLeft + 1>(call.queries + call.stride + dim, row_bytes);
+    add_key_tiles<0, kTiles>(call, tile, dim, lines);
+  }
+  store_sums<0, kTiles>(call.logits + tile * kTileTokens, kSpanTokens);
+}
+
+void score(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
+           std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
+           std::int64_t value_row_bytes, float* logits) {
+  const AmxTiles configured(AmxConfig(static_cast<int>(count)));
+  const ScoreCall call{span, dim, queries, parts, stride, value_row_bytes, logits};
+  std::int64_t tile = tiles.begin;
+  for (; tile + 4 <= tiles.end; tile += 4) score_tiles<4>(call, tile);
+  switch (tiles.end - tile) {
+    case 3: return score_tiles<3>(call, tile);
+    case 2: return score_tiles<2>(call, tile);
+    case 1: return score_tiles<1>(call, tile);
+    default: return;
+  }
+}
+
+// ---- Values
+
+// Elements [dim, dim + 32) of two rows into pairs, of two blocks of 16 dims. `elements`: of these
+// that the rows have.
+PAGEKV_AVX512 inline void pair_elements(const std::uint16_t* even, const std::uint16_t* odd,
+                                        std::int64_t elements, std::uint16_t* first,
+                                        std::uint16_t* second) {
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
+                                       39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  const auto mask = static_cast<__mmask32>(elements >= 32 ? ~0u : (1u << elements) - 1);
+  const __m512i a = even == nullptr ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(mask, even);
+  const __m512i b = odd == nullptr ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(mask, odd);
+  _mm512_storeu_si512(first, _mm512_permutex2var_epi16(a, low, b));
+  if (elements > 16) _mm512_storeu_si512(second, _mm512_permutex2var_epi16(a, high, b));
+}
+
+PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, std::int64_t key_row_bytes,
+                             std::uint16_t* pairs) {
+  constexpr std::int64_t kBlock = kSpanTokens / 2 * kRowElements;  // of 16 dims
+  const std::int64_t first = span.begin / kMatrixDims * kMatrixDims;
+  const std::int64_t last = (span.end + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
+  for (std::int64_t tile = first / kTileTokens; tile < last / kTileTokens; ++tile) {
+    const auto at = static_cast<std::size_t>(tile);
+    const bool stored = tile >= span.first_tile && tile < span.end_tile;
+    const TokenRange rows = stored ? span.rows(tile) : TokenRange{0, 0};
+    const auto* values = reinterpret_cast<const std::uint16_t*>(span.v[at][0]);
+    Lines lines;
+    if (span.next_k[at] != nullptr) lines = {span.next_k[at], key_row_bytes * kTileTokens};
+    for (std::int64_t row = 0; row < kTileTokens; row += 2) {
+      const auto readable = [&](std::int64_t token) {
+        return token >= rows.begin && token < rows.end ? values + token * dim : nullptr;
+      };
+      const std::uint16_t* even = readable(row);
+      const std::uint16_t* odd = readable(row + 1);
+      std::uint16_t* to = pairs + (tile * kTileTokens + row) / 2 * kRowElements;
+      for (std::int64_t from = 0; from < dim; from += 32, to += 2 * kBlock) {
+        lines.ask(2);
+        pair_elements(even == nullptr ? nullptr : even + from,
+                      odd == nullptr ? nullptr : odd + from, dim - from, to, to + kBlock);
+      }
+    }
+  }
+}
+
+struct AddCall {
+  const std::uint16_t* pairs;
+  TokenRange steps;
+  const float* p;
+  std::int64_t out_stride;
+};
+
+template <int kAt, int kBlocks>
+inline void add_value_blocks(const std::uint16_t* pairs) {
+  if constexpr (kAt < kBlocks) {
+    amx_load<AmxConfig::kRight + kAt % 2>(pairs + kAt * (kSpanTokens / 2) * kRowElements,
+                                          AmxConfig::kRowBytes);
+    amx_add_bf16<kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt % 2>();
+    add_value_blocks<kAt + 1, kBlocks>(pairs);
+  }
+}
+
+// kBlocks times 16 dims from `block` on.
+template <int kBlocks>
+void add_blocks(const AddCall& call, std::int64_t block, float* out) {
+  zero_sums<0, kBlocks>();
+  const std::uint16_t* pairs = call.pairs + block * (kSpanTokens / 2) * kRowElements;
+  const auto* p = reinterpret_cast<const std::byte*>(call.p);
+  for (std::int64_t step = call.steps.begin; step < call.steps.end; ++step) {
+    amx_load<AmxConfig::kLeft>(p + step * AmxConfig::kRowBytes, kSpanTokens * kFloatBytes);
+    add_value_blocks<0, kBlocks>(pairs + step * kStepElements);
+  }
+  store_sums<0, kBlocks>(out + block * AmxConfig::kRows, call.out_stride);
+}
+
+void add(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const float* p,
+         std::int64_t count, std::int64_t out_stride, float* out) {
+  const AmxTiles configured(AmxConfig(static_cast<int>(count)));
+  const AddCall call{pairs,
+                     {tokens.begin / kMatrixDims, (tokens.end + kMatrixDims - 1) / kMatrixDims},
+                     p,
+                     out_stride};
+  const std::int64_t blocks = (dim + AmxConfig::kRows - 1) / AmxConfig::kRows;
+  std::int64_t block = 0;
+  for (; block + 4 <= blocks; block += 4) add_blocks<4>(call, block, out);
+  switch (blocks - block) {
+    case 3: return add_blocks<3>(call, block, out);
+    case 2: return add_blocks<2>(call, block, out);
+    case 1: return add_blocks<1>(call, block, out);
+    default: return;
+  }
+}
+
+}  // namespace
+
+bool bind_matrix(KernelTable& table) {
+  if (table.target != HWY_AVX3 || !amx_allowed()) return false;
+  bind_few_rows(table);
+  table.matrix.score = score;
+  table.matrix.pair_rows = pair_rows;
+  table.matrix.add = add;
+  return true;
+}
+
+}  // namespace pagekv::inline v0::internal
+
+#else
+
+namespace pagekv::inline v0::internal {
+
+bool bind_matrix(KernelTable& /* table */) {
+  return false;
+}
+
+}  // namespace pagekv::inline v0::internal
+
+#endif
