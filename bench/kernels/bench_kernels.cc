@@ -141,7 +141,7 @@ struct CodeValues {
       : rows{.codes = reinterpret_cast<std::uint8_t*>(worker.scratch.panels),
              .scales = worker.scratch.code_scales,
              .biases = worker.scratch.code_scales + shape.groups * kSpanTokens},
-        weights(CodeWeights::carve(worker.scratch.code_weights, shape.groups)) {}
+        weights(CodeWeights::carve(worker.scratch.code_weights, kCodeQueries, shape.groups)) {}
   CodeRows rows;
   CodeWeights weights;
   SpanBits large{};
@@ -156,7 +156,7 @@ void values_codes(benchmark::State& state, Piece piece) {
   CodeValues values(worker, span.shape());
   const CodeKernels& codes = kernels().codes;
   const auto prepare = [&] {
-    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), 0, values.rows,
+    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), false, 0, values.rows,
                                            values.large);
   };
   const auto weigh = [&] {

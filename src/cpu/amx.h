@@ -10,7 +10,8 @@
 
 namespace pagekv::inline v0::internal {
 
-// How many rows tiles have, all of 64 bytes a row: kSums and kLeft tiles `rows`, kRight ones 16.
+// The tiles' shapes: sums of `rows` rows of 64 bytes, on the left as many of `bytes`, on the right
+// `bytes` / 4 of 64.
 struct alignas(64) AmxConfig {
   static constexpr int kSums = 4;   // tiles 0 to 3
   static constexpr int kLeft = 4;   // and 5
@@ -18,10 +19,11 @@ struct alignas(64) AmxConfig {
   static constexpr int kRowBytes = 64;
   static constexpr int kRows = 16;
 
-  explicit AmxConfig(int rows) {
+  explicit AmxConfig(std::int64_t rows, std::int64_t bytes = kRowBytes) {
     for (std::size_t tile = 0; tile < 8; ++tile) {
-      row_bytes[tile] = kRowBytes;
-      tile_rows[tile] = static_cast<std::uint8_t>(tile < kRight ? rows : kRows);
+      const bool left = tile >= kLeft && tile < kRight;
+      row_bytes[tile] = static_cast<std::uint16_t>(left ? bytes : kRowBytes);
+      tile_rows[tile] = static_cast<std::uint8_t>(tile < kRight ? rows : bytes / 4);
     }
   }
 

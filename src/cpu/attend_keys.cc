@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "cpu/attend_rows.h"
 #include "cpu/denormals.h"
@@ -16,6 +17,10 @@ bool takes_codes(const AttendCall& call, std::size_t codec) {
   return step != 0 && call.key_side.group % step == 0;
 }
 
+TokenRange tiles_of(TokenRange tokens) {
+  return {tokens.begin / kTileTokens, (tokens.end + kTileTokens - 1) / kTileTokens};
+}
+
 // Queries that are bf16 as they are given need no second part.
 std::int64_t query_parts(const AttendCall& call) {
   return call.args.q.dtype == DType::bf16 && !call.layer.format.k.is_rotated() ? 1 : 2;
@@ -27,7 +32,10 @@ BlockKeys::Way BlockKeys::way_of(const BlockQueries& queries, std::size_t codec)
   if (takes_matrix(queries.call, codec)) {
     return queries.count >= kLeastMatrixQueries ? Way::matrix : Way::few;
   }
-  if (takes_codes(queries.call, codec)) return Way::codes;
+  if (takes_codes(queries.call, codec)) {
+    const bool bytes = takes_bytes(queries) && queries.call.key_side.group % kLeastCodeGroup == 0;
+    return bytes ? Way::bytes : Way::codes;
+  }
   return queries.count >= kWideQueries ? Way::wide : Way::narrow;
 }
 
@@ -47,6 +55,7 @@ void BlockKeys::pack() {
     case Way::matrix: return pack_matrix();
     case Way::few: return pack_few();
     case Way::codes: return pack_codes();
+    case Way::bytes: return pack_bytes();
     case Way::narrow:
     case Way::wide: return pack_floats();
   }
@@ -57,6 +66,7 @@ void BlockKeys::score(std::int64_t start, SpanTiles& span) {
     case Way::matrix: return score_matrix(start, span);
     case Way::few: return score_few(start, span);
     case Way::codes: return score_codes(start, span);
+    case Way::bytes: return score_bytes(start, span);
     case Way::narrow: return score_narrow(start, span);
     case Way::wide: return score_wide(start, span);
   }
@@ -114,7 +124,7 @@ void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
     const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
     const TokenRange range = queries_.visible_in(start, j, count);
     if (range.begin >= range.end) continue;
-    const TokenRange tiles{range.begin / kTileTokens, (range.end + kTileTokens - 1) / kTileTokens};
+    const TokenRange tiles = tiles_of(range);
     kernels_.matrix.score(
         span, dim_, scratch_.matrix_queries() + j * width, parts_, queries_.count * width, count,
         tiles, j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens);
@@ -157,6 +167,51 @@ void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
     kernels_.codes.score[codec_ - kFirstAffine](
         span, call_.key_side, code_queries(j), std::min(kCodeQueries, queries_.count - j),
         j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens, large);
+  }
+  for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
+}
+
+void BlockKeys::pack_bytes() {
+  pack_codes();
+  const std::int64_t part = queries_.count * dim_;
+  for (std::int64_t j = 0; j < queries_.count; ++j) {
+    const std::uint32_t* words = code_queries(j).words + j % kCodeQueries * 2;
+    std::int8_t* to = scratch_.query_bytes + j * dim_;
+    for (std::int64_t quad = 0; quad < dim_ / kQuad; ++quad, words += 2 * kCodeQueries) {
+      std::memcpy(to + quad * kQuad, words, kQuad);
+      std::memcpy(to + part + quad * kQuad, words + 1, kQuad);
+    }
+  }
+}
+
+void BlockKeys::score_bytes(std::int64_t start, SpanTiles& span) {
+  const SideShape& side = call_.key_side;
+  reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
+  kernels_.codes.spread_keys[codec_ - kFirstAffine](span, side, scratch_.key_quads);
+  SpanBits large{};
+  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
+    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
+    const TokenRange range = queries_.visible_in(start, j, count);
+    if (range.begin >= range.end) continue;
+    const TokenRange tiles = tiles_of(range);
+    std::array<CodeQueries, kMatrixQueries / kCodeQueries> blocks;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i] = code_queries(j + static_cast<std::int64_t>(i) * kCodeQueries);
+    }
+    for (std::int64_t group = 0; group < side.groups; ++group) {
+      kernels_.matrix.multiply_bytes(
+          {.left = scratch_.query_bytes + j * dim_ + group * side.group,
+           .row_bytes = dim_,
+           .part_bytes = queries_.count * dim_,
+           .count = count,
+           .right = scratch_.key_quads + group * side.group * kTileTokens,
+           .tile_bytes = dim_ * kTileTokens,
+           .bytes = side.group,
+           .tiles = tiles},
+          scratch_.totals);
+      kernels_.codes.finish_scores(span, side, group, blocks.data(), count, tiles, scratch_.totals,
+                                   scratch_.logits + j * kSpanTokens, large);
+    }
   }
   for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
 }

@@ -4,6 +4,7 @@
 //   matrix   bf16 keys, `fast`, where there is a matrix unit (cpu/matrix_kernels.h): with it,
 //   few      or for few queries in its arithmetic
 //   codes    affine keys, `fast`: the codes as they lie in the pages (cpu/code_weights.h)
+//   bytes    the same by the matrix unit, for many queries
 //   narrow   few queries: dense elements as they lie in the pages, others widened a tile at a time
 //   wide     many queries: the span is widened to f32 once
 #pragma once
@@ -25,7 +26,7 @@ class BlockKeys {
   void score(std::int64_t start, SpanTiles& span);
 
  private:
-  enum class Way : std::uint8_t { matrix, few, codes, narrow, wide };
+  enum class Way : std::uint8_t { matrix, few, codes, bytes, narrow, wide };
   static Way way_of(const BlockQueries& queries, std::size_t codec);
 
   void split_query(std::int64_t query, std::uint16_t* parts, std::int64_t stride) const;
@@ -38,6 +39,8 @@ class BlockKeys {
   void score_matrix(std::int64_t start, SpanTiles& span);
   void score_few(std::int64_t start, SpanTiles& span);
   void score_codes(std::int64_t start, SpanTiles& span);
+  void pack_bytes();
+  void score_bytes(std::int64_t start, SpanTiles& span);
   void score_large(std::int64_t token, const SpanTiles& span);
   void score_narrow(std::int64_t start, SpanTiles& span);
   void score_wide(std::int64_t start, const SpanTiles& span);

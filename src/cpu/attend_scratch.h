@@ -33,6 +33,9 @@ struct AttendScratch {
   float* key_tile;  // one staged tile
   float* panels;    // widened values of a span, or its codes in quads
   float* code_queries;       // CodeQueries of all queries
+  std::int8_t* query_bytes;  // [part][query][key_dim], the same for the matrix unit
+  std::uint8_t* key_quads;   // [tile][quad][16 tokens]: codes of a span's keys, for it
+  std::int32_t* totals;      // of MatrixKernels::ByteProduct
   float* code_scales;        // [group][kSpanTokens] scales of a span's values, then biases
   float* code_weights;       // CodeWeights of a kernel block, or [group][query][token] p * scale
   SoftmaxState* span_state;  // [query], as are the next two
@@ -107,10 +110,13 @@ struct AttendScratch {
                                   CodeRows::code_floats(shape.value_dim)));
     code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
                                CodeQueries::floats(shape.key_dim));
+    query_bytes = reinterpret_cast<std::int8_t*>(cursor.take(queries * shape.key_dim / 2));
+    key_quads = reinterpret_cast<std::uint8_t*>(cursor.take(kSpanTokens * shape.key_dim / 4));
+    totals = reinterpret_cast<std::int32_t*>(cursor.take(kMatrixTotals));
     // A vector that shares one scale may be shorter than the least group.
     const std::int64_t value_groups = std::max<std::int64_t>(1, shape.value_dim / kLeastCodeGroup);
     code_scales = cursor.take(2 * value_groups * kSpanTokens);
-    code_weights = cursor.take(std::max(CodeWeights::floats(value_groups),
+    code_weights = cursor.take(std::max(CodeWeights::floats(kMatrixQueries, value_groups),
                                         kernels.wide_values * value_groups * kSpanTokens));
     span_state = cursor.take_states(queries);
     chunk_state = cursor.take_states(queries);

@@ -14,7 +14,9 @@ BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t co
   if (call.integers && codec >= kFirstAffine) {
     const bool affine = is_affine(codec);
     const std::int64_t group = call.value_side.group;
-    if (affine && group >= kFullCodeGroup && call.kernels.codes.add != nullptr) return Way::codes;
+    if (affine && group >= kFullCodeGroup && call.kernels.codes.add != nullptr) {
+      return takes_bytes(queries) ? Way::bytes : Way::codes;
+    }
     const bool whole_vectors = call.value_side.groups == 1 || group % kLeastCodeGroup == 0;
     if (whole_vectors && call.kernels.tables.weigh != nullptr) return Way::tables;
     if (affine && group % kLeastCodeGroup == 0 && call.kernels.codes.add != nullptr) {
@@ -26,7 +28,7 @@ BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t co
 
 std::int64_t BlockValues::width_of(Way way, std::int64_t dim) {
   if (way == Way::matrix) return (dim + kMatrixQueries - 1) / kMatrixQueries * kMatrixQueries;
-  return way == Way::codes ? CodeRows::padded(dim) : dim;
+  return way == Way::codes || way == Way::bytes ? CodeRows::padded(dim) : dim;
 }
 
 KernelTable::Softmax* BlockValues::softmax() const {
@@ -43,12 +45,13 @@ BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
       codec_(codec_index(queries.call.layer.format.v)),
       way_(way_of(queries, codec_)),
       width_(width_of(way_, dim_)) {
-  if (way_ != Way::codes) return;
-  kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, position_.data());
+  if (!takes_positions()) return;
+  kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, way_ == Way::bytes,
+                                                  position_.data());
 }
 
 const float* BlockValues::in_order(const float* out) {
-  if (way_ != Way::codes) return out;
+  if (!takes_positions()) return out;
   for (std::size_t dim = 0; dim < static_cast<std::size_t>(dim_); ++dim) {
     ordered_[dim] = out[position_[dim]];
   }
@@ -56,7 +59,7 @@ const float* BlockValues::in_order(const float* out) {
 }
 
 void BlockValues::from_order(const float* dims, float* out) {
-  if (way_ != Way::codes) {
+  if (!takes_positions()) {
     if (dims != out) std::copy_n(dims, dim_, out);
     std::fill(out + dim_, out + width_, 0.0f);
     return;
@@ -73,6 +76,7 @@ void BlockValues::add(std::int64_t start, SpanTiles& span) {
     case Way::matrix: return add_matrix(start, span);
     case Way::few: return add_few(span);
     case Way::codes: return add_codes(start, span);
+    case Way::bytes: return add_bytes(start, span);
     case Way::tables: return add_tables(start, span);
     case Way::narrow: return add_narrow(span);
     case Way::wide: return add_wide(start, span);
@@ -100,15 +104,19 @@ void BlockValues::add_few(const SpanTiles& span) {
   }
 }
 
+CodeRows BlockValues::code_rows() const {
+  return {.codes = reinterpret_cast<std::uint8_t*>(scratch_.panels),
+          .scales = scratch_.code_scales,
+          .biases = scratch_.code_scales + call_.value_side.groups * kSpanTokens};
+}
+
 void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
   const SideShape& side = call_.value_side;
-  CodeRows rows{.codes = reinterpret_cast<std::uint8_t*>(scratch_.panels),
-                .scales = scratch_.code_scales,
-                .biases = scratch_.code_scales + side.groups * kSpanTokens};
-  const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, side.groups);
+  CodeRows rows = code_rows();
+  const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, kCodeQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, call_.key_side.row_bytes[0], rows,
-                                                     large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, call_.key_side.row_bytes[0],
+                                                     rows, large);
   for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
     const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
     if (range.begin >= range.end) continue;
@@ -117,6 +125,50 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
     kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
   }
   add_large(large, span);
+}
+
+void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span) {
+  const SideShape& side = call_.value_side;
+  CodeRows rows = code_rows();
+  const CodeWeights weights =
+      CodeWeights::carve(scratch_.code_weights, kMatrixQueries, side.groups);
+  SpanBits large{};
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, call_.key_side.row_bytes[0],
+                                                     rows, large);
+  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
+    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
+    const TokenRange range = queries_.visible_in(start, j, count);
+    if (range.begin >= range.end) continue;
+    for (std::int64_t i = 0; i < count; i += kCodeQueries) {
+      kernels_.codes.weigh(span, rows, side, scratch_.logits + (j + i) * kSpanTokens,
+                           std::min(kCodeQueries, count - i), weights.from(i, side.groups));
+    }
+    for (std::int64_t group = 0; group < side.groups; ++group) {
+      add_group_bytes(rows, weights, group, count, scratch_.span_out + j * width_);
+    }
+  }
+  add_large(large, span);
+}
+
+// Vectors have 16 dims of one group, whose order positions() gave.
+void BlockValues::add_group_bytes(const CodeRows& rows, const CodeWeights& weights,
+                                  std::int64_t group, std::int64_t count, float* out) {
+  const SideShape& side = call_.value_side;
+  constexpr std::int64_t kVectorBytes = kSpanQuads * 64;
+  const std::int64_t first = group * side.group / 16;
+  const std::int64_t vectors = side.group / 16;
+  kernels_.matrix.multiply_bytes(
+      {.left = reinterpret_cast<const std::int8_t*>(weights.words + group * kSpanQuads),
+       .row_bytes = 2 * side.groups * kSpanTokens,
+       .part_bytes = side.groups * kSpanTokens,
+       .count = count,
+       .right = rows.codes + first * kVectorBytes,
+       .tile_bytes = kVectorBytes,
+       .bytes = kSpanTokens,
+       .tiles = {0, vectors}},
+      scratch_.totals);
+  kernels_.codes.finish_sums(scratch_.totals, vectors, count, weights.factors + group,
+                             weights.sums + group, side.groups, width_, out + first * 16);
 }
 
 void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
@@ -173,7 +225,7 @@ void BlockValues::add_large(const SpanBits& tokens, const SpanTiles& span) {
       const float p = scratch_.logits[j * kSpanTokens + token];
       if (p == 0.0f) continue;
       for (std::int64_t dim = 0; dim < dim_; ++dim) {
-        const std::int64_t at = way_ == Way::codes ? position_[static_cast<std::size_t>(dim)] : dim;
+        const std::int64_t at = takes_positions() ? position_[static_cast<std::size_t>(dim)] : dim;
         scratch_.span_out[j * width_ + at] += p * elements[dim];
       }
     }

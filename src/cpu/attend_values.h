@@ -25,7 +25,7 @@ class BlockValues {
   void from_order(const float* dims, float* out);
 
  private:
-  enum class Way : std::uint8_t { matrix, few, codes, tables, narrow, wide };
+  enum class Way : std::uint8_t { matrix, few, codes, bytes, tables, narrow, wide };
   static Way way_of(const BlockQueries& queries, std::size_t codec);
   static std::int64_t width_of(Way way, std::int64_t dim);
 
@@ -34,6 +34,11 @@ class BlockValues {
   void add_codes(std::int64_t start, const SpanTiles& span);
   void add_tables(std::int64_t start, const SpanTiles& span);
   void add_table_panels(std::int64_t start, const SpanTiles& span);
+  CodeRows code_rows() const;
+  void add_group_bytes(const CodeRows& rows, const CodeWeights& weights, std::int64_t group,
+                       std::int64_t count, float* out);
+  void add_bytes(std::int64_t start, const SpanTiles& span);
+  bool takes_positions() const { return way_ == Way::codes || way_ == Way::bytes; }
   void add_large(const SpanBits& tokens, const SpanTiles& span);
   void add_narrow(SpanTiles& span);
   void add_wide(std::int64_t start, const SpanTiles& span);

@@ -60,6 +60,12 @@ inline bool takes_matrix(const AttendCall& call, std::size_t codec) {
          call.kernels.matrix.score != nullptr && codec == dtype_index(DType::bf16);
 }
 
+// Whether the block's affine codes, if they are multiplied as integers, are so by the matrix unit.
+inline bool takes_bytes(const BlockQueries& queries) {
+  return queries.count >= kLeastMatrixQueries &&
+         queries.call.kernels.matrix.multiply_bytes != nullptr;
+}
+
 // Calls use(token) for the tokens of a span that are marked.
 template <typename Use>
 void for_each_token(const SpanBits& marked, Use use) {

@@ -190,6 +190,58 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
   }
 }
 
+template <int kBits>
+void spread_keys(const SpanTiles& span, const SideShape& shape, std::uint8_t* quads) {
+  using Step = KeyStep<kBits>;
+  constexpr int kQuads = Step::kDims / 4;
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+    const std::byte* plane = span.k[static_cast<std::size_t>(tile)][0];
+    std::uint8_t* to = quads + tile * kTileTokens * shape.dim;
+    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+      const auto* codes = reinterpret_cast<const std::uint32_t*>(plane) + lane;
+      std::uint8_t* at = to + lane * kQuad;
+      for (std::int64_t dim = 0; dim < shape.dim; dim += Step::kDims) {
+        IntVec loaded[kQuads];
+        Step::load(codes, loaded);
+        codes += Step::kWords * kTileTokens;
+        for (int quad = 0; quad < kQuads; ++quad, at += kTileTokens * kQuad) {
+          hn::StoreU(hn::BitCast(ByteTag(), loaded[quad]), ByteTag(), at);
+        }
+      }
+    }
+  }
+}
+
+inline void finish_scores(const SpanTiles& span, const SideShape& shape, std::int64_t group,
+                          const CodeQueries* queries, std::int64_t count, TokenRange tiles,
+                          const std::int32_t* totals, float* logits, SpanBits& large) {
+  const FloatTag d;
+  const IntTag di;
+  constexpr std::int64_t kTotals = kMatrixQueries * kTileTokens;
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+    const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(tile)];
+    for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
+      const std::int64_t token = tile * kTileTokens + lane;
+      const FloatVec scale = load_as_f32(d, shape.scales, planes[1], group * kTileTokens + lane);
+      const FloatVec bias = load_as_f32(d, shape.scales, planes[2], group * kTileTokens + lane);
+      mark_large(d, scale, token, large);
+      const std::int32_t* first = totals + tile * kTotals + lane;
+      const std::int32_t* second = first + kMatrixTiles * kTotals;
+      for (std::int64_t query = 0; query < count; ++query) {
+        const CodeQueries& own = queries[query / kCodeQueries];
+        const std::int64_t at = query % kCodeQueries;
+        const IntVec total = total_of(hn::LoadU(di, first + query * kTileTokens),
+                                      hn::LoadU(di, second + query * kTileTokens));
+        float* to = logits + query * kSpanTokens + token;
+        const FloatVec before = group == 0 ? hn::Zero(d) : hn::LoadU(d, to);
+        const FloatVec product = hn::Mul(hn::ConvertTo(d, total), hn::Set(d, own.factors[at]));
+        const FloatVec sum = hn::Set(d, own.sums[group * kCodeQueries + at]);
+        hn::StoreU(hn::MulAdd(product, scale, hn::MulAdd(bias, sum, before)), d, to);
+      }
+    }
+  }
+}
+
 template <int kBits, int kQueries>
 HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
                                 const CodeQueries& queries, std::int64_t value_row_bytes,

@@ -107,8 +107,8 @@ HWY_INLINE void find_positions(std::int64_t dim, std::uint16_t* positions) {
 }
 
 template <int kBits>
-void code_positions(const SideShape& shape, std::uint16_t* positions) {
-  switch (codes_per_byte<kBits>(shape)) {
+void code_positions(const SideShape& shape, bool single, std::uint16_t* positions) {
+  switch (single ? 1 : codes_per_byte<kBits>(shape)) {
     case 1: return find_positions<1>(shape.dim, positions);
     case 2: return find_positions<2>(shape.dim, positions);
     default: return find_positions<4>(shape.dim, positions);
@@ -149,9 +149,9 @@ HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& s
 }
 
 template <int kBits>
-void prepare_code_rows(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
-                       CodeRows& rows, SpanBits& large) {
-  rows.per_byte = codes_per_byte<kBits>(shape);
+void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool single,
+                       std::int64_t key_row_bytes, CodeRows& rows, SpanBits& large) {
+  rows.per_byte = single ? 1 : codes_per_byte<kBits>(shape);
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
   if (span.end_tile - span.first_tile < kSpanTiles) {
@@ -279,6 +279,25 @@ HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
       const FloatVec total =
           hn::ConvertTo(df, total_of(sums[2 * query + i], others[2 * query + i]));
       hn::StoreU(hn::MulAdd(total, factor, bias), df, out + query * stride + i * kLanes);
+    }
+  }
+}
+
+inline void finish_sums(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
+                        const float* factors, const float* sums, std::int64_t factor_stride,
+                        std::int64_t stride, float* out) {
+  const FloatTag d;
+  const IntTag di;
+  constexpr std::int64_t kTotals = kMatrixQueries * kTileTokens;
+  for (std::int64_t query = 0; query < count; ++query) {
+    const FloatVec factor = hn::Set(d, factors[query * factor_stride]);
+    const FloatVec bias = hn::Set(d, sums[query * factor_stride]);
+    for (std::int64_t lane = 0; lane < vectors * kTileTokens; lane += kLanes) {
+      const std::int32_t* first =
+          totals + lane / kTileTokens * kTotals + query * kTileTokens + lane % kTileTokens;
+      const IntVec total =
+          total_of(hn::LoadU(di, first), hn::LoadU(di, first + kMatrixTiles * kTotals));
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, total), factor, bias), d, out + query * stride + lane);
     }
   }
 }

@@ -51,27 +51,33 @@ struct CodeQueries {
   }
 };
 
-// p * scale of the queries of a kernel block, beside the values of one span.
+// p * scale of the queries of a kernel block, or of several, beside the values of one span.
 struct CodeWeights {
-  std::uint32_t* words;  // [kCodeQueries][2][group][kSpanQuads]
-  float* factors;        // [kCodeQueries][group]
-  float* sums;           // [kCodeQueries][group]: of p * bias
+  std::uint32_t* words;  // [query][2][group][kSpanQuads]
+  float* factors;        // [query][group]
+  float* sums;           // [query][group]: of p * bias
 
   // A vector of codes spans up to four groups, and past the last group three more are read.
-  static constexpr std::int64_t floats(std::int64_t groups) {
-    return word_count(groups) + 2 * factor_count(groups);
+  static constexpr std::int64_t floats(std::int64_t queries, std::int64_t groups) {
+    return word_count(queries, groups) + 2 * factor_count(queries, groups);
   }
-  static CodeWeights carve(float* room, std::int64_t groups) {
-    float* factors = room + word_count(groups);
-    return {reinterpret_cast<std::uint32_t*>(room), factors, factors + factor_count(groups)};
+  static CodeWeights carve(float* room, std::int64_t queries, std::int64_t groups) {
+    float* factors = room + word_count(queries, groups);
+    return {reinterpret_cast<std::uint32_t*>(room), factors,
+            factors + factor_count(queries, groups)};
+  }
+  // Those from query `query` on.
+  CodeWeights from(std::int64_t query, std::int64_t groups) const {
+    return {words + query * 2 * groups * kSpanQuads, factors + query * groups,
+            sums + query * groups};
   }
 
  private:
-  static constexpr std::int64_t word_count(std::int64_t groups) {
-    return (kCodeQueries * 2 * groups + 3) * kSpanQuads;
+  static constexpr std::int64_t word_count(std::int64_t queries, std::int64_t groups) {
+    return (queries * 2 * groups + 3) * kSpanQuads;
   }
-  static constexpr std::int64_t factor_count(std::int64_t groups) {
-    return kCodeQueries * groups + 3;
+  static constexpr std::int64_t factor_count(std::int64_t queries, std::int64_t groups) {
+    return queries * groups + 3;
   }
 };
 

@@ -37,11 +37,14 @@ void fill_codes(KernelTable& table) {
     table.codes.pack_query[kAt] = pack_code_query<kBits>;
     table.codes.key_step[kAt] = KeyStep<kBits>::kDims;
     table.codes.score[kAt] = score_codes<kBits>;
+    table.codes.spread_keys[kAt] = spread_keys<kBits>;
     table.codes.prepare_rows[kAt] = prepare_code_rows<kBits>;
     table.codes.positions[kAt] = code_positions<kBits>;
     fill_codes<kAt + 1>(table);
   } else {
     table.codes.weigh = weigh_codes;
     table.codes.add = add_codes;
+    table.codes.finish_scores = finish_scores;
+    table.codes.finish_sums = finish_sums;
   }
 }

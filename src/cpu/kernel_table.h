@@ -89,14 +89,26 @@ struct CodeKernels {
                      SpanBits& large);
   std::array<Score*, kAffineWidths.size()> score{};
 
+  // The same in two steps where the matrix unit multiplies. The span's key codes as quads of bytes,
+  // [tile][quad][16 tokens];
+  using SpreadKeys = void(const SpanTiles& span, const SideShape& shape, std::uint8_t* quads);
+  std::array<SpreadKeys*, kAffineWidths.size()> spread_keys{};
+  // and what one group's totals (MatrixKernels::ByteProduct) of `count` queries, kCodeQueries in
+  // each of `queries`, add to the logits of tiles [tiles.begin, tiles.end).
+  using FinishScores = void(const SpanTiles& span, const SideShape& shape, std::int64_t group,
+                            const CodeQueries* queries, std::int64_t count, TokenRange tiles,
+                            const std::int32_t* totals, float* logits, SpanBits& large);
+  FinishScores* finish_scores = nullptr;
+
   // The span's value rows, whose groups are multiples of 16. Tokens with a scale beyond kLarge are
   // marked and have no part in what add() gives.
   // The next span's key codes are asked for meanwhile, of which a token has `key_row_bytes`.
-  using PrepareRows = void(const SpanTiles& span, const SideShape& shape,
+  // `single`: a code a byte, whatever the row has.
+  using PrepareRows = void(const SpanTiles& span, const SideShape& shape, bool single,
                            std::int64_t key_row_bytes, CodeRows& rows, SpanBits& large);
   std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
   // Where each of `dim` dims is in what add() gives.
-  using Positions = void(const SideShape& shape, std::uint16_t* positions);
+  using Positions = void(const SideShape& shape, bool single, std::uint16_t* positions);
   std::array<Positions*, kAffineWidths.size()> positions{};
   // p[query][token] times scales and biases, of `count` queries.
   using Weigh = void(const SpanTiles& span, const CodeRows& rows, const SideShape& shape,
@@ -108,6 +120,11 @@ struct CodeKernels {
   using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
                    std::int64_t count, std::int64_t stride, float* out);
   Add* add = nullptr;
+  // out[query][vector of the group] of `count` queries, from one group's totals and factors.
+  using FinishSums = void(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
+                          const float* factors, const float* sums, std::int64_t factor_stride,
+                          std::int64_t stride, float* out);
+  FinishSums* finish_sums = nullptr;
 };
 
 // Attention over quantized values whose codes are looked up or converted, with scales factored out:

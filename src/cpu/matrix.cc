@@ -118,7 +118,8 @@ void score_tiles(const ScoreCall& call, std::int64_t tile) {
 void score(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
            std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
            std::int64_t value_row_bytes, float* logits) {
-  const AmxTiles configured(AmxConfig(static_cast<int>(count)));
+  const AmxConfig config(count);
+  const AmxTiles configured(config);
   const ScoreCall call{span, dim, queries, parts, stride, value_row_bytes, logits};
   std::int64_t tile = tiles.begin;
   for (; tile + 4 <= tiles.end; tile += 4) score_tiles<4>(call, tile);
@@ -207,7 +208,8 @@ void add_blocks(const AddCall& call, std::int64_t block, float* out) {
 
 void add(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const float* p,
          std::int64_t count, std::int64_t out_stride, float* out) {
-  const AmxTiles configured(AmxConfig(static_cast<int>(count)));
+  const AmxConfig config(count);
+  const AmxTiles configured(config);
   const AddCall call{pairs,
                      {tokens.begin / kMatrixDims, (tokens.end + kMatrixDims - 1) / kMatrixDims},
                      p,
@@ -223,6 +225,49 @@ void add(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const 
   }
 }
 
+// ---- Codes
+
+constexpr std::int64_t kTotals = AmxConfig::kRows * AmxConfig::kRows;  // of a tile
+
+// Adds one step of right tile kAt to the sums of both parts.
+template <int kAt>
+inline void add_byte_step(const std::uint8_t* right) {
+  amx_load<AmxConfig::kRight + kAt>(right, AmxConfig::kRowBytes);
+  amx_add_bytes<2 * kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt>();
+  amx_add_bytes<2 * kAt + 1, AmxConfig::kLeft + 1, AmxConfig::kRight + kAt>();
+}
+
+template <int kAt>
+inline void store_totals(std::int32_t* totals) {
+  amx_store<2 * kAt>(totals, AmxConfig::kRowBytes);
+  amx_store<2 * kAt + 1>(totals + kMatrixTiles * kTotals, AmxConfig::kRowBytes);
+}
+
+// kTiles right tiles, 1 or 2.
+template <int kTiles>
+void multiply_tiles(const MatrixKernels::ByteProduct& product, std::int64_t tile,
+                    std::int32_t* totals) {
+  zero_sums<0, 2 * kTiles>();
+  const std::uint8_t* right = product.right + tile * product.tile_bytes;
+  for (std::int64_t byte = 0; byte < product.bytes; byte += AmxConfig::kRowBytes) {
+    amx_load<AmxConfig::kLeft>(product.left + byte, product.row_bytes);
+    amx_load<AmxConfig::kLeft + 1>(product.left + product.part_bytes + byte, product.row_bytes);
+    add_byte_step<0>(right + byte * kTileTokens);
+    if constexpr (kTiles == 2) add_byte_step<1>(right + product.tile_bytes + byte * kTileTokens);
+  }
+  store_totals<0>(totals + tile * kTotals);
+  if constexpr (kTiles == 2) store_totals<1>(totals + (tile + 1) * kTotals);
+}
+
+void multiply_bytes(const MatrixKernels::ByteProduct& product, std::int32_t* totals) {
+  const AmxConfig config(product.count,
+                         std::min<std::int64_t>(product.bytes, AmxConfig::kRowBytes));
+  const AmxTiles configured(config);
+  std::int64_t tile = product.tiles.begin;
+  for (; tile + 2 <= product.tiles.end; tile += 2) multiply_tiles<2>(product, tile, totals);
+  if (tile < product.tiles.end) multiply_tiles<1>(product, tile, totals);
+}
+
 }  // namespace
 
 bool bind_matrix(KernelTable& table) {
@@ -231,6 +276,7 @@ bool bind_matrix(KernelTable& table) {
   table.matrix.score = score;
   table.matrix.pair_rows = pair_rows;
   table.matrix.add = add;
+  table.matrix.multiply_bytes = multiply_bytes;
   return true;
 }
 

@@ -29,6 +29,9 @@ inline constexpr std::int64_t kMatrixQueries = 16;  // of one call
 inline constexpr std::int64_t kMatrixDims = 32;     // of a step
 inline constexpr int kFewVectors = 8;               // parts of queries that share a load of keys
 inline constexpr std::int64_t kFewQueries = 4;      // that share a load of values
+inline constexpr std::int64_t kMatrixTiles = 8;     // of one product of bytes
+// Floats' room of its totals.
+inline constexpr std::int64_t kMatrixTotals = 2 * kMatrixTiles * kMatrixQueries * 16;
 constexpr std::int64_t matrix_padded(std::int64_t dim) {
   return (dim + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
 }
@@ -54,6 +57,22 @@ struct MatrixKernels {
   using Add = void(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const float* p,
                    std::int64_t count, std::int64_t out_stride, float* out);
   Add* add = nullptr;
+
+  // totals[part][tile][query][lane] of `count` queries: sums over the bytes of `left`, rows of
+  // `row_bytes` bytes whose parts are `part_bytes` apart, times those of a right tile, quads of 16
+  // lanes. Of each, the first `bytes`, which 4 divides, and 64 where there are more.
+  struct ByteProduct {
+    const std::int8_t* left;
+    std::int64_t row_bytes;
+    std::int64_t part_bytes;
+    std::int64_t count;
+    const std::uint8_t* right;
+    std::int64_t tile_bytes;  // from one right tile to the next
+    std::int64_t bytes;
+    TokenRange tiles;
+  };
+  using MultiplyBytes = void(const ByteProduct& product, std::int32_t* totals);
+  MultiplyBytes* multiply_bytes = nullptr;
 
   // ---- Few queries, in vectors. FlushDenormals (cpu/denormals.h) must be in force.
 

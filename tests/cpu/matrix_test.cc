@@ -255,6 +255,52 @@ TEST_F(Matrix, WeighsValuesAsWrittenOut) {
   }
 }
 
+// All bytes there are, the largest sums among them.
+TEST_F(Matrix, MultipliesBytesAsWrittenOut) {
+  constexpr std::int64_t kTiles = internal::kMatrixTiles;
+  std::mt19937_64 engine(7);
+  for (const std::int64_t bytes : {16, 32, 64, 128}) {
+    for (const std::int64_t count : {1, 5, 16}) {
+      std::vector<std::int8_t> left(static_cast<std::size_t>(2 * count * bytes));
+      std::vector<std::uint8_t> right(static_cast<std::size_t>(kTiles * bytes * kTileTokens));
+      for (auto& x : left) x = static_cast<std::int8_t>(engine());
+      for (auto& x : right) x = static_cast<std::uint8_t>(engine());
+      std::fill_n(left.begin(), bytes, std::int8_t{-128});
+      std::fill_n(right.begin(), bytes * kTileTokens, std::uint8_t{255});
+      for (const TokenRange tiles : {TokenRange{0, kTiles}, TokenRange{2, 3}, TokenRange{5, 8}}) {
+        std::vector<std::int32_t> totals(static_cast<std::size_t>(internal::kMatrixTotals));
+        matrix_kernels()->multiply_bytes({.left = left.data(),
+                                          .row_bytes = bytes,
+                                          .part_bytes = count * bytes,
+                                          .count = count,
+                                          .right = right.data(),
+                                          .tile_bytes = bytes * kTileTokens,
+                                          .bytes = bytes,
+                                          .tiles = tiles},
+                                         totals.data());
+        for (std::int64_t part = 0; part < 2; ++part) {
+          for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+            for (std::int64_t j = 0; j < count; ++j) {
+              for (std::int64_t lane = 0; lane < kTileTokens; ++lane) {
+                std::int32_t want = 0;
+                for (std::int64_t i = 0; i < bytes; ++i) {
+                  const std::int64_t code =
+                      tile * bytes * kTileTokens + (i / 4 * kTileTokens + lane) * 4 + i % 4;
+                  want += left[static_cast<std::size_t>((part * count + j) * bytes + i)] *
+                          right[static_cast<std::size_t>(code)];
+                }
+                const std::int64_t at =
+                    ((part * kTiles + tile) * kMatrixQueries + j) * kTileTokens + lane;
+                ASSERT_EQ(totals[static_cast<std::size_t>(at)], want) << bytes << " bytes";
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Matrix, FlushesOnlyWhileAsked) {
   volatile float tiny = 0x1p-126f;
   {
