@@ -16,8 +16,8 @@ struct alignas(64) AmxConfig {
   static constexpr int kSums = 4;   // tiles 0 to 3
   static constexpr int kLeft = 4;   // and 5
   static constexpr int kRight = 6;  // and 7
-  static constexpr int kRowBytes = 64;
-  static constexpr int kRows = 16;
+  static constexpr std::int64_t kRowBytes = 64;
+  static constexpr std::int64_t kRows = 16;
 
   explicit AmxConfig(std::int64_t rows, std::int64_t bytes = kRowBytes) {
     for (std::size_t tile = 0; tile < 8; ++tile) {
