@@ -95,14 +95,14 @@ void TierBatchState::release(TierWork& work) {
   channel_->waiting_bytes -= std::exchange(work.waiting_bytes, 0);
 }
 
+// The event comes under the mutex: who sees it finds the batch finished, and who finds the batch
+// finished gets no event of it later.
 void TierBatchState::end_running() {
-  {
-    const std::lock_guard lock(mutex_);
-    --running_;
-    if (!done_locked()) return;
-    finished_.notify_all();
-  }
+  const std::lock_guard lock(mutex_);
+  --running_;
+  if (!done_locked()) return;
   channel_->signal();
+  finished_.notify_all();
 }
 
 }  // namespace pagekv::inline v0::internal
