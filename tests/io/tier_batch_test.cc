@@ -255,7 +255,7 @@ TEST_F(TierBatches, ManyThreadsAtOneTier) {
       std::vector<Blob> values;
       std::vector<TierPut> records;
       for (int at = 0; at < 4; ++at) {
-        const std::uint64_t number = random() % 60;
+        const std::uint64_t number = 100 + random() % 60;
         keys.push_back(key_of(number));
         values.push_back(random_bytes(number, 500 + 10 * number));
         records.push_back({.key = keys.back(), .value = {.bytes = values.back()}});

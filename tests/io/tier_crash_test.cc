@@ -69,5 +69,101 @@ TEST_F(TierCrash, KilledAtRandom) {
               left_overs_, marked_);
 }
 
+// --- killed at one step ------------------------------------------------------------------------
+
+// Ends its process before or after the `step`th call, counted from arm().
+class KillingEngine : public IoEngine {
+ public:
+  KillingEngine(int step, bool after) : step_(step), after_(after) {}
+  void arm() { armed_ = true; }
+
+  ssize_t write(int file, std::span<const std::byte> from, std::int64_t offset) override {
+    return around([&] { return IoEngine::write(file, from, offset); });
+  }
+  int create(int folder, const char* path) override {
+    return around([&] { return IoEngine::create(folder, path); });
+  }
+  int resize(int file, std::int64_t bytes) override {
+    return around([&] { return IoEngine::resize(file, bytes); });
+  }
+  int rename(int folder, const char* from, const char* to) override {
+    return around([&] { return IoEngine::rename(folder, from, to); });
+  }
+  int remove(int folder, const char* path) override {
+    return around([&] { return IoEngine::remove(folder, path); });
+  }
+
+ private:
+  template <typename Call>
+  auto around(Call call) -> decltype(call()) {
+    const bool last = armed_ && step_-- == 0;
+    if (last && !after_) ::kill(::getpid(), SIGKILL);
+    const auto result = call();
+    if (last) ::kill(::getpid(), SIGKILL);
+    return result;
+  }
+
+  std::atomic<bool> armed_ = false;
+  std::atomic<int> step_;
+  const bool after_;
+};
+
+// A process that fills the folder, waits to be told, and puts `value` in place of key 1: which
+// evicts, creates, writes and renames. Killed on the way, or gone through.
+void fill_and_replace(const std::string& path, int step, bool after, int ready, int go) {
+  const auto engine = std::make_shared<KillingEngine>(step, after);
+  const auto tier = open_tier(path, {.cap_bytes = 5 * 1128, .threads = 1}, {.engine = engine});
+  for (std::uint64_t number = 0; number < 5; ++number) {
+    put(*tier, key_of(number), random_bytes(number, 1000));
+  }
+  char byte = 0;
+  if (::write(ready, "r", 1) != 1 || ::read(go, &byte, 1) != 1) ::_exit(2);
+  engine->arm();
+  put(*tier, key_of(1), random_bytes(11, 2000));
+  ::_exit(0);
+}
+
+// Returns whether the process went through.
+bool kill_at(int step, bool after) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("tier");
+  int ready[2], go[2];
+  EXPECT_TRUE(::pipe(ready) == 0 && ::pipe(go) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) fill_and_replace(path, step, after, ready[1], go[0]);
+  char byte = 0;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+  // A tier that is open all the while, and finds the folder as the other left it.
+  const auto tier = open_tier(path, {.cap_bytes = 5 * 1128, .threads = 1});
+  EXPECT_EQ(::write(go[1], "g", 1), 1);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  for (const int end : {ready[0], ready[1], go[0], go[1]}) ::close(end);
+
+  EXPECT_LE(bytes_on_disk(path), 5 * 1128);
+  EXPECT_EQ(put(*tier, key_of(4), random_bytes(14, 1000), {}, {.replace = true}).outcome,
+            TierOutcome::ok);
+  EXPECT_EQ(tier->stats().bytes, bytes_on_disk(path));
+  EXPECT_LE(tier->stats().bytes, 5 * 1128);
+  const Got one = get(*tier, key_of(1));
+  if (one.outcome != TierOutcome::absent) {
+    EXPECT_TRUE(one.value == random_bytes(1, 1000) || one.value == random_bytes(11, 2000));
+  }
+  EXPECT_EQ(get(*tier, key_of(4)).value, random_bytes(14, 1000));
+  EXPECT_TRUE(tier->verify()->corrupt.empty());
+  EXPECT_EQ(temporary_files(path), 0u);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(TierCrashSteps, KilledAtEachStepOfAPut) {
+  for (const bool after : {false, true}) {
+    int step = 0;
+    while (!kill_at(step, after) && step < 20 && !::testing::Test::HasFailure()) ++step;
+    EXPECT_FALSE(::testing::Test::HasFailure()) << "step " << step << (after ? ", after" : "");
+    EXPECT_GE(step, 7);  // two evicted, created, resized, head, value, renamed
+    EXPECT_LT(step, 20);
+  }
+}
+
 }  // namespace
 }  // namespace pagekv::testing

@@ -90,6 +90,24 @@ TEST_F(TierDamage, ADamagedRecordIsPutAgain) {
   EXPECT_EQ(read_file(file_), good_);
 }
 
+TEST_F(TierDamage, AGoodRecordThatCameMeanwhileStays) {
+  const auto engine = std::make_shared<FaultyEngine>();
+  const auto reader = open_tier(folder_.path("tier"), {.cap_bytes = 1 << 20}, {.engine = engine});
+  std::string damaged = good_;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  write_file(file_, damaged);
+  std::atomic<int> calls = 0;
+  engine->on_read = [&]() -> std::optional<int> {
+    if (calls++ == 1) {  // head read, value not yet
+      write_file(folder_.path("good"), good_);
+      fs::rename(folder_.path("good"), file_);
+    }
+    return std::nullopt;
+  };
+  EXPECT_EQ(get(*reader, key_of(0)).outcome, TierOutcome::corrupt);
+  EXPECT_EQ(get(*reader, key_of(0)).value, random_bytes(0, 3000));
+}
+
 // --- a system that fails -----------------------------------------------------------------------
 
 class TierFaults : public ::testing::Test {

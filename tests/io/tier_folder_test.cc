@@ -190,6 +190,43 @@ TEST_F(TierFolder, TwoTiersShareRecordsAndTheCap) {
   EXPECT_EQ(one->stats().bytes, 10 * 1128);
 }
 
+TEST_F(TierFolder, UsesByOtherTiersCount) {
+  auto one = open_tier(path(), {.cap_bytes = 5 * 1128, .use_interval = {}});
+  put_some(*one, 5);
+  auto two = open_tier(path(), {.cap_bytes = 5 * 1128, .use_interval = {}});
+  get(*two, key_of(0));
+  EXPECT_EQ(put(*one, key_of(5), random_bytes(5, 1000)).outcome, TierOutcome::ok);
+  EXPECT_TRUE(exists(*one, key_of(0)));
+  EXPECT_FALSE(exists(*one, key_of(1)));
+}
+
+TEST_F(TierFolder, ClocksThatDifferDoNotMixUpPuts) {
+  const std::int64_t now = internal::system_time_ns();
+  auto early = open_tier(path(), {.cap_bytes = 1 << 20}, {.system_ns = [] { return 5; }});
+  auto late = open_tier(path(), {.cap_bytes = 1 << 20}, {.system_ns = [now] { return now; }});
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    put(number % 2 ? *early : *late, key_of(number), {});
+  }
+  const auto list = early->list(false);
+  ASSERT_EQ(list->size(), 6u);
+  for (std::uint64_t at = 0; at < 6; ++at) EXPECT_EQ((*list)[at].key, key_of(at));
+}
+
+TEST_F(TierFolder, OfTwoThatPutTheSameTheFirstStays) {
+  auto other = open_tier(path(), {.cap_bytes = 1 << 20});
+  const auto engine = std::make_shared<FaultyEngine>();
+  auto tier = open_tier(path(), {.cap_bytes = 1 << 20}, {.engine = engine});
+  std::atomic<int> calls = 0;
+  engine->on_write = [&]() -> std::optional<int> {
+    if (calls++ == 0) put(*other, key_of(0), random_bytes(1, 1000));
+    return std::nullopt;
+  };
+  EXPECT_EQ(put(*tier, key_of(0), random_bytes(0, 1000)).outcome, TierOutcome::present);
+  EXPECT_EQ(get(*tier, key_of(0)).value, random_bytes(1, 1000));
+  EXPECT_EQ(tier->stats().bytes, bytes_on_disk(path()));
+  EXPECT_EQ(temporary_files(path()), 0u);
+}
+
 TEST_F(TierFolder, TheSmallerCapHoldsForAllWhenItsTierWrites) {
   auto large = open_tier(path(), {.cap_bytes = 20 * 1128});
   auto small = open_tier(path(), {.cap_bytes = 5 * 1128});

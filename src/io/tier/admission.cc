@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -204,7 +205,11 @@ void Admission::remove_damaged(const Digest& key, const struct stat& status) {
   if (now.st_ino != status.st_ino || now.st_dev != status.st_dev) return;
   session.mark();
   if (engine_.remove(folder_, record_path(key).c_str()) != 0) return;
-  session.list();  // it need not have the length that was counted
+  {
+    const std::lock_guard lock(books_mutex_);
+    if (books_.find(key)) return uncount(session, key, now.st_size);
+  }
+  session.list();  // it need not have had the length that was counted
 }
 
 Result<std::int64_t> Admission::prune(std::int64_t to_bytes) {
@@ -241,7 +246,13 @@ std::int64_t Admission::note_use(const Digest& key, std::int64_t bytes) {
 
 void Admission::pin(std::span<const Digest> keys) {
   const std::lock_guard lock(books_mutex_);
-  for (const Digest& key : keys) books_.pin(key);
+  std::size_t at = 0;
+  try {
+    for (; at < keys.size(); ++at) books_.pin(keys[at]);
+  } catch (const std::bad_alloc&) {
+    for (const Digest& key : keys.first(at)) books_.unpin(key);
+    throw;
+  }
 }
 
 void Admission::unpin(std::span<const Digest> keys) {

@@ -1,7 +1,5 @@
 #include "io/tier/admission_session.h"
 
-#include <algorithm>
-
 namespace pagekv::inline v0::internal {
 
 namespace {
@@ -24,10 +22,10 @@ Admission::Session::Session(Admission& owner, bool recount)
   if (error_ != 0) return;
   const bool known = owner.shared_.read(usage);
   read_ = usage;
-  // Numbers that went back were lost, and tell nothing.
-  owner.foreign_bytes_ +=
-      usage.added < owner.seen_added_ ? owner.cap_bytes_ : usage.added - owner.seen_added_;
-  owner.clock_.raise(std::clamp<std::int64_t>(usage.clock, 0, kLatestUse));
+  const std::int64_t added = usage.added - owner.seen_added_;  // negative: lost, and tells nothing
+  const bool old = added < 0 || added > owner.cap_bytes_ - owner.foreign_bytes_;
+  owner.foreign_bytes_ = old ? owner.cap_bytes_ : owner.foreign_bytes_ + added;
+  owner.clock_.raise(usage.clock);
   if (!known) marked_ = true;  // or as good as
   if (!known || recount) list();
 }

@@ -1,6 +1,7 @@
 #include "io/tier/books.h"
 
 #include <algorithm>
+#include <new>
 
 namespace pagekv::inline v0::internal {
 
@@ -64,12 +65,16 @@ void TierBooks::pin(const Digest& key) {
   if (at != records_.end()) order_.erase(place(key, at->second));
 }
 
-void TierBooks::unpin(const Digest& key) {
+void TierBooks::unpin(const Digest& key) noexcept {
   const auto pin = pins_.find(key);
   if (pin == pins_.end() || --pin->second > 0) return;
   pins_.erase(pin);
   const auto at = records_.find(key);
-  if (at != records_.end()) order_.insert(place(key, at->second));
+  if (at == records_.end()) return;
+  try {
+    order_.insert(place(key, at->second));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace pagekv::inline v0::internal

@@ -37,7 +37,8 @@ class TierBooks {
   std::int64_t records() const { return static_cast<std::int64_t>(records_.size()); }
 
   void pin(const Digest& key);
-  void unpin(const Digest& key);
+  // Does not throw: where memory is refused, the record is passed over until replace().
+  void unpin(const Digest& key) noexcept;
   std::int64_t pinned_keys() const { return static_cast<std::int64_t>(pins_.size()); }
 
  private:

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 
@@ -24,6 +25,13 @@ static_assert(sizeof(Stored) == 40);
 
 std::uint64_t sum_of(const Stored& stored) {
   return checksum(std::as_bytes(std::span(&stored, 1)).first(sizeof stored - sizeof stored.sum), 1);
+}
+
+// Numbers that can be added to without a thought.
+bool is_sane(const TierUsage& usage) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  return std::min({usage.bytes, usage.added, usage.clock}) >= 0 &&
+         std::max({usage.bytes, usage.added, usage.clock}) <= kMost;
 }
 
 int open_shared(int folder, const char* name) {
@@ -53,7 +61,7 @@ void UsageFile::unlock() const {
 bool UsageFile::read(TierUsage& usage) const {
   Stored stored;
   if (::pread(usage_.get(), &stored, sizeof stored, 0) != sizeof stored) return false;
-  if (stored.sum != sum_of(stored)) return false;
+  if (stored.sum != sum_of(stored) || !is_sane(stored.usage)) return false;
   usage = stored.usage;
   return stored.changing == 0;
 }
