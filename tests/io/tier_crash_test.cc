@@ -108,11 +108,19 @@ class KillingEngine : public IoEngine {
   const bool after_;
 };
 
-// A process that fills the folder, waits to be told, and puts `value` in place of key 1: which
-// evicts, creates, writes and renames. Killed on the way, or gone through.
-void fill_and_replace(const std::string& path, int step, bool after, int ready, int go) {
-  const auto engine = std::make_shared<KillingEngine>(step, after);
-  const auto tier = open_tier(path, {.cap_bytes = 5 * 1128, .threads = 1}, {.engine = engine});
+struct Kill {
+  std::int64_t cap_bytes;
+  int step;
+  bool after;
+};
+
+// A process that puts five records of 1,128 bytes, waits to be told, and replaces key 1 by a longer
+// one: it evicts where there is no room, creates, writes and renames. Killed on the way, or gone
+// through.
+void fill_and_replace(const std::string& path, const Kill& kill, int ready, int go) {
+  const auto engine = std::make_shared<KillingEngine>(kill.step, kill.after);
+  const auto tier =
+      open_tier(path, {.cap_bytes = kill.cap_bytes, .threads = 1}, {.engine = engine});
   for (std::uint64_t number = 0; number < 5; ++number) {
     put(*tier, key_of(number), random_bytes(number, 1000));
   }
@@ -124,27 +132,27 @@ void fill_and_replace(const std::string& path, int step, bool after, int ready, 
 }
 
 // Returns whether the process went through.
-bool kill_at(int step, bool after) {
+bool kill_at(const Kill& kill) {
   const TemporaryFolder folder;
   const std::string path = folder.path("tier");
   int ready[2], go[2];
   EXPECT_TRUE(::pipe(ready) == 0 && ::pipe(go) == 0);
   const pid_t child = ::fork();
-  if (child == 0) fill_and_replace(path, step, after, ready[1], go[0]);
+  if (child == 0) fill_and_replace(path, kill, ready[1], go[0]);
   char byte = 0;
   EXPECT_EQ(::read(ready[0], &byte, 1), 1);
   // A tier that is open all the while, and finds the folder as the other left it.
-  const auto tier = open_tier(path, {.cap_bytes = 5 * 1128, .threads = 1});
+  const auto tier = open_tier(path, {.cap_bytes = kill.cap_bytes, .threads = 1});
   EXPECT_EQ(::write(go[1], "g", 1), 1);
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   for (const int end : {ready[0], ready[1], go[0], go[1]}) ::close(end);
 
-  EXPECT_LE(bytes_on_disk(path), 5 * 1128);
+  EXPECT_LE(bytes_on_disk(path), kill.cap_bytes);
   EXPECT_EQ(put(*tier, key_of(4), random_bytes(14, 1000), {}, {.replace = true}).outcome,
             TierOutcome::ok);
   EXPECT_EQ(tier->stats().bytes, bytes_on_disk(path));
-  EXPECT_LE(tier->stats().bytes, 5 * 1128);
+  EXPECT_LE(tier->stats().bytes, kill.cap_bytes);
   const Got one = get(*tier, key_of(1));
   if (one.outcome != TierOutcome::absent) {
     EXPECT_TRUE(one.value == random_bytes(1, 1000) || one.value == random_bytes(11, 2000));
@@ -156,12 +164,20 @@ bool kill_at(int step, bool after) {
 }
 
 TEST(TierCrashSteps, KilledAtEachStepOfAPut) {
-  for (const bool after : {false, true}) {
-    int step = 0;
-    while (!kill_at(step, after) && step < 20 && !::testing::Test::HasFailure()) ++step;
-    EXPECT_FALSE(::testing::Test::HasFailure()) << "step " << step << (after ? ", after" : "");
-    EXPECT_GE(step, 7);  // two evicted, created, resized, head, value, renamed
-    EXPECT_LT(step, 20);
+  struct {
+    std::int64_t cap_bytes;
+    int steps;
+  } const cases[] = {
+      {.cap_bytes = 20 * 1128, .steps = 5},  // created, resized, head, value, renamed
+      {.cap_bytes = 5 * 1128, .steps = 7},   // and two evicted before
+  };
+  for (const auto& [cap_bytes, steps] : cases) {
+    for (const bool after : {false, true}) {
+      int step = 0;
+      while (!kill_at({cap_bytes, step, after}) && step < 20) ++step;
+      EXPECT_EQ(step, steps);
+      ASSERT_FALSE(HasFailure()) << cap_bytes << (after ? ", after a step" : ", before a step");
+    }
   }
 }
 

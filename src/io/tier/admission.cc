@@ -57,25 +57,34 @@ TierAnswer Admission::admit(NewRecord& record) {
 
 TierAnswer Admission::create(Session& session, NewRecord& record) {
   if (const int code = session.mark(); code != 0) return refused(code);
-  const std::string subfolder = record_path(record.key).substr(0, 2);
-  do {
-    record.path = temporary_path(record.key, next_number_++);
-    record.file = Descriptor(engine_.create(folder_, record.path.c_str()));
-    if (!record.file.valid() && errno == ENOENT) {
-      if (::mkdirat(folder_, subfolder.c_str(), 0777) != 0 && errno != EEXIST) break;
-      record.file = Descriptor(engine_.create(folder_, record.path.c_str()));
-    }
-  } while (!record.file.valid() && errno == EEXIST);  // left of a process that had this one's id
-  if (!record.file.valid()) return refused(errno);
-  const int file = record.file.get();
+  int code = create_file(record);
+  if (code != 0) return refused(code);
   session.usage.bytes += record.bytes;
   session.usage.added += record.bytes;
+  const int file = record.file.get();
   if (::flock(file, LOCK_EX | LOCK_NB) == 0 && engine_.resize(file, record.bytes) == 0) {
     return {.outcome = TierOutcome::ok};
   }
-  const int code = errno;
+  code = errno;
   discard(session, record);
   return refused(code);
+}
+
+// With its sub-folder, if that is missing. 0 or errno.
+int Admission::create_file(NewRecord& record) {
+  const std::string subfolder = record_path(record.key).substr(0, 2);
+  for (;;) {
+    record.path = temporary_path(record.key, next_number_++);
+    const int file = engine_.create(folder_, record.path.c_str());
+    if (file >= 0) {
+      record.file = Descriptor(file);
+      return 0;
+    }
+    const int code = errno;
+    if (code == EEXIST) continue;  // left of a process that had the number of this one
+    if (code != ENOENT) return code;
+    if (::mkdirat(folder_, subfolder.c_str(), 0777) != 0) return errno;
+  }
 }
 
 // Whether there are `to_bytes` at most now. What cannot be removed is passed over.
@@ -231,7 +240,7 @@ Result<std::vector<KnownRecord>> Admission::look() {
 }
 
 Result<std::vector<KnownRecord>> Admission::list() {
-  Session session(*this, true);
+  const Session session(*this, true);
   if (session.error() != 0) return cannot_list(session.error());
   const std::lock_guard lock(books_mutex_);
   return books_.all();

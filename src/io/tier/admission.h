@@ -75,6 +75,7 @@ class Admission {
   class Session;
 
   TierAnswer create(Session& session, NewRecord& record);
+  int create_file(NewRecord& record);
   bool make_room(Session& session, std::int64_t to_bytes);
   void evict(Session& session, const KnownRecord& victim);
   void uncount(Session& session, const Digest& key, std::int64_t bytes);

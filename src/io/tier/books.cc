@@ -1,15 +1,15 @@
 #include "io/tier/books.h"
 
 #include <algorithm>
-#include <new>
 
 namespace pagekv::inline v0::internal {
 
 void TierBooks::set(const KnownRecord& record) {
   const auto [at, added] = records_.try_emplace(record.key);
-  if (!added) order_.erase(place(record.key, at->second));
+  Order& order = order_of(record.key);
+  if (!added) order.erase(place(record.key, at->second));
   at->second = {.bytes = record.bytes, .last_use = record.last_use};
-  if (!is_pinned(record.key)) order_.insert(place(record.key, at->second));
+  order.insert(place(record.key, at->second));
 }
 
 void TierBooks::use(const Digest& key, std::int64_t last_use) {
@@ -21,7 +21,7 @@ void TierBooks::use(const Digest& key, std::int64_t last_use) {
 void TierBooks::forget(const Digest& key) {
   const auto at = records_.find(key);
   if (at == records_.end()) return;
-  order_.erase(place(key, at->second));
+  order_of(key).erase(place(key, at->second));
   records_.erase(at);
 }
 
@@ -29,6 +29,7 @@ void TierBooks::replace(std::span<const KnownRecord> found) {
   const auto known = std::move(records_);
   records_.clear();
   order_.clear();
+  pinned_order_.clear();
   for (KnownRecord record : found) {
     const auto at = known.find(record.key);
     if (at != known.end()) record.last_use = std::max(record.last_use, at->second.last_use);
@@ -60,21 +61,19 @@ std::vector<KnownRecord> TierBooks::all() const {
 }
 
 void TierBooks::pin(const Digest& key) {
-  if (++pins_[key] > 1) return;
-  const auto at = records_.find(key);
-  if (at != records_.end()) order_.erase(place(key, at->second));
+  if (++pins_[key] == 1) move(key, order_, pinned_order_);
 }
 
-void TierBooks::unpin(const Digest& key) noexcept {
+void TierBooks::unpin(const Digest& key) {
   const auto pin = pins_.find(key);
   if (pin == pins_.end() || --pin->second > 0) return;
   pins_.erase(pin);
+  move(key, pinned_order_, order_);
+}
+
+void TierBooks::move(const Digest& key, Order& from, Order& to) {
   const auto at = records_.find(key);
-  if (at == records_.end()) return;
-  try {
-    order_.insert(place(key, at->second));
-  } catch (const std::bad_alloc&) {
-  }
+  if (at != records_.end()) to.insert(from.extract(place(key, at->second)));
 }
 
 }  // namespace pagekv::inline v0::internal

@@ -37,8 +37,7 @@ class TierBooks {
   std::int64_t records() const { return static_cast<std::int64_t>(records_.size()); }
 
   void pin(const Digest& key);
-  // Does not throw: where memory is refused, the record is passed over until replace().
-  void unpin(const Digest& key) noexcept;
+  void unpin(const Digest& key);  // allocates nothing
   std::int64_t pinned_keys() const { return static_cast<std::int64_t>(pins_.size()); }
 
  private:
@@ -51,10 +50,12 @@ class TierBooks {
   static Order::value_type place(const Digest& key, const Entry& entry) {
     return {entry.last_use, key};
   }
-  bool is_pinned(const Digest& key) const { return pins_.contains(key); }
+  Order& order_of(const Digest& key) { return pins_.contains(key) ? pinned_order_ : order_; }
+  void move(const Digest& key, Order& from, Order& to);
 
   std::map<Digest, Entry> records_;
-  Order order_;                          // by last use, without pinned ones
+  Order order_;                          // of those that are not pinned, by last use
+  Order pinned_order_;                   // of the others
   std::map<Digest, std::int64_t> pins_;  // how often
 };
 

@@ -22,12 +22,13 @@ void set_error(ReadRecord& record, int code) {
 // A link or a folder of that name is not a record; a pipe must not hold us up.
 void open_record(int folder, const Digest& key, ReadRecord& record) {
   const std::string path = record_path(key);
-  record.file = Descriptor(
-      ::openat(folder, path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!record.file.valid()) {
+  const int file =
+      ::openat(folder, path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) {
     if (errno != ENOENT && errno != ELOOP && errno != ENXIO) set_error(record, errno);
     return;
   }
+  record.file = Descriptor(file);
   if (::fstat(record.file.get(), &record.status) != 0) return set_error(record, errno);
   if (S_ISREG(record.status.st_mode)) record.outcome = TierOutcome::ok;
 }

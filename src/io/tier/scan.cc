@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,13 +24,15 @@ struct CloseFolder {
 };
 using OpenFolder = std::unique_ptr<DIR, CloseFolder>;
 
-// Null and errno where it is missing or not a folder.
-OpenFolder open_subfolder(int folder, const std::string& name) {
-  Descriptor open(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!open.valid()) return nullptr;
-  OpenFolder subfolder(::fdopendir(open.get()));
-  if (subfolder) open.release();
-  return subfolder;
+// 0 or errno.
+int open_subfolder(int folder, const std::string& name, OpenFolder& subfolder) {
+  const int open = ::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (open < 0) return errno;
+  subfolder.reset(::fdopendir(open));
+  if (subfolder) return 0;
+  const int code = errno;
+  ::close(open);
+  return code;
 }
 
 // Whether the writer of a file is gone, and the file with it.
@@ -59,8 +62,9 @@ void add_entry(int folder, IoEngine& engine, bool tidy, const std::string& subfo
 
 int list_subfolder(int folder, IoEngine& engine, bool tidy, const std::string& name,
                    TierListing& listing) {
-  const OpenFolder subfolder = open_subfolder(folder, name);
-  if (!subfolder) return errno == ENOENT ? 0 : errno;
+  OpenFolder subfolder;
+  const int code = open_subfolder(folder, name, subfolder);
+  if (code != 0) return code == ENOENT ? 0 : code;
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(subfolder.get());  // of this stream only: thread-safe

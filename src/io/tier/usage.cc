@@ -29,9 +29,9 @@ std::uint64_t sum_of(const Stored& stored) {
 
 // Numbers that can be added to without a thought.
 bool is_sane(const TierUsage& usage) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  constexpr std::int64_t most = std::int64_t{1} << 62;
   return std::min({usage.bytes, usage.added, usage.clock}) >= 0 &&
-         std::max({usage.bytes, usage.added, usage.clock}) <= kMost;
+         std::max({usage.bytes, usage.added, usage.clock}) <= most;
 }
 
 int open_shared(int folder, const char* name) {
