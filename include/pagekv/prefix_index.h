@@ -24,8 +24,6 @@
 // sequence, which belongs to one thread at a time.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,6 +31,7 @@
 #include <vector>
 
 #include "pagekv/attend.h"
+#include "pagekv/digest.h"
 #include "pagekv/error.h"
 #include "pagekv/export.h"
 #include "pagekv/sequence.h"
@@ -49,7 +48,6 @@ struct PrefixRequestState;
 }  // namespace internal
 
 using TokenId = std::int32_t;
-using Digest = std::array<std::byte, 32>;  // SHA-256
 
 // What keys and values depend on beside the tokens. Two fields can never be taken for each other.
 // The layout (shapes, formats, page size) and the numerics of the store's device are part of every
