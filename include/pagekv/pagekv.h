@@ -9,6 +9,7 @@
 #include "pagekv/error.h"
 #include "pagekv/executor.h"
 #include "pagekv/layout.h"
+#include "pagekv/page_tier.h"
 #include "pagekv/prefix_index.h"
 #include "pagekv/rows.h"
 #include "pagekv/sequence.h"
