@@ -18,10 +18,12 @@ bool Batcher::Job::in_prompt() const {
   return pending() > 1 || tokens.size() == request.prompt.size();
 }
 
-Batcher::Batcher(const Model& model, Store store, PrefixIndex index, BatcherOptions options)
+Batcher::Batcher(const Model& model, Store store, PrefixIndex index, std::optional<PageTier> pages,
+                 BatcherOptions options)
     : model_(model),
       store_(std::move(store)),
       index_(std::move(index)),
+      pages_(std::move(pages)),
       options_(std::move(options)) {
   if (options_.context_tokens == 0) options_.context_tokens = model_.info().context_tokens;
   for (int group = 0; group < store_.layout().group_count(); ++group) {
@@ -39,12 +41,21 @@ Result<std::unique_ptr<Batcher>> Batcher::make(const Model& model, Store store,
     return fail(ErrorCode::invalid_argument, "{0} tokens to guess, by {s}", {options.draft_tokens},
                 options.drafter ? "a drafter" : "nobody");
   }
+  if (options.tier && !options.reuse) {
+    return fail(ErrorCode::invalid_argument, "a tier of pages, and no reuse of any");
+  }
   Result<std::unique_ptr<Runner>> runner = model.make_runner(store, options.arithmetic);
   if (!runner) return tl::unexpected<Error>(runner.error());
-  Result<PrefixIndex> index = PrefixIndex::make(store);
+  std::optional<PageTier> pages;
+  if (options.tier) {
+    Result<PageTier> made = PageTier::make(store, options.tier);
+    if (!made) return tl::unexpected<Error>(made.error());
+    pages = std::move(*made);
+  }
+  Result<PrefixIndex> index = PrefixIndex::make(store, {.sink = pages ? pages->sink() : nullptr});
   if (!index) return tl::unexpected<Error>(index.error());
-  std::unique_ptr<Batcher> batcher(
-      new Batcher(model, std::move(store), std::move(*index), std::move(options)));
+  std::unique_ptr<Batcher> batcher(new Batcher(model, std::move(store), std::move(*index),
+                                               std::move(pages), std::move(options)));
   batcher->runner_ = std::move(*runner);
   return batcher;
 }
@@ -71,6 +82,7 @@ Result<int> Batcher::submit(Request request) {
                                                .salt = request.salt,
                                                .arithmetic = options_.arithmetic});
   if (!space) return tl::unexpected<Error>(space.error());
+  if (pages_) static_cast<void>(pages_->attach(*space));  // else its pages stay in RAM
   auto job = std::make_unique<Job>(
       Job{.id = next_id_, .request = std::move(request), .sampler = std::move(*sampler)});
   job->samples = job->request.samples;
@@ -78,6 +90,10 @@ Result<int> Batcher::submit(Request request) {
   job->space = std::move(*space);
   waiting_.push_back(std::move(job));
   return next_id_++;
+}
+
+bool Batcher::flush(std::chrono::steady_clock::time_point until) {
+  return !pages_ || pages_->flush(until);
 }
 
 Status Batcher::run() {
@@ -90,6 +106,10 @@ Status Batcher::run() {
 Status Batcher::step() {
   if (idle()) return {};
   if (Status status = admit(); !status) return status;
+  if (running_.empty()) {
+    await_fetch();
+    return {};
+  }
   in_step_ = true;
   Status status = one_pass();
   in_step_ = false;
@@ -179,6 +199,7 @@ void Batcher::preempt_youngest() {
   running_.pop_back();
   job->sequence = Sequence();
   job->wanted = PrefixRequest();
+  job->fetch.reset();
   job->preempted = true;
   waiting_.push_front(std::move(job));
   short_of_pages_ = true;

@@ -8,6 +8,10 @@
 // gives up what nobody uses; then the youngest running request gives its pages back and waits until
 // another one has finished.
 //
+// With a tier below the store, what requests computed is written there when they end, and prompts
+// come up from it while others compute: a request waits for its own prefix only, and for no more
+// than the tier has.
+//
 // With speculation a request has a row in a pass for each guessed token too. The sampler chooses at
 // each row as it would have without; the step commits the rows up to the first guess that was not
 // chosen. A request of several samples computes its prompt once; then its sequence is forked, and
@@ -17,6 +21,7 @@
 // or on where a prefix came from, and every request has its own sampler. One thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -29,6 +34,7 @@
 #include "engine/model.h"
 #include "engine/prompt_lookup.h"
 #include "engine/sampler.h"
+#include "pagekv/page_tier.h"
 #include "pagekv/prefix_index.h"
 #include "pagekv/store.h"
 
@@ -83,8 +89,10 @@ struct BatcherOptions {
   // Prompt rows computed at once are cut to fit. Every running request has a row in every pass:
   // more requests than rows make larger passes.
   std::int64_t rows_per_pass = 512;
-  int max_running = 64;             // every sample counts
-  bool reuse = true;                // keep what was computed, for prompts that begin alike
+  int max_running = 64;  // every sample counts
+  bool reuse = true;     // keep what was computed, for prompts that begin alike
+  // Pages beyond RAM; null: none. Needs `reuse`. What it does not answer is computed.
+  std::shared_ptr<Tier> tier = {};
   std::int64_t context_tokens = 0;  // longest sequence; 0: the model's context
   Arithmetic arithmetic = Arithmetic::exact;
   // Tokens guessed per sample and pass, at most; 0: no speculation. Fewer where the pass has no
@@ -107,6 +115,7 @@ struct BatcherStats {
   std::int64_t decode_rows = 0;
   double decode_seconds = 0;
   std::int64_t shared_tokens = 0;    // sum over all requests
+  std::int64_t fetched_tokens = 0;   // of those, brought up from the tier
   std::int64_t preemptions = 0;      // requests that gave their pages back for a while
   std::int64_t drafted_tokens = 0;   // guesses that were computed
   std::int64_t accepted_tokens = 0;  // and then chosen
@@ -129,14 +138,18 @@ class Batcher {
   // where a callback of step() calls this, at the end of that step. False: nothing was left.
   bool cancel(int request);
   bool idle() const { return waiting_.empty() && running_.empty(); }
-  // One forward pass, or none when idle. What concerns one request ends up in its Completion; an
-  // error here is of the whole batch.
+  // One forward pass, or none: when idle, and while all that is left waits for the tier. What
+  // concerns one request ends up in its Completion; an error here is of the whole batch.
   Status step();
   // step() until idle.
   Status run();
 
+  // Waits until the tier has written what it was given. False: not by then.
+  bool flush(std::chrono::steady_clock::time_point until = kNoDeadline);
+
   const BatcherStats& stats() const { return stats_; }
   PrefixIndex& index() { return index_; }
+  const std::optional<PageTier>& pages() const { return pages_; }  // none without a tier
 
  private:
   struct Job {
@@ -149,7 +162,8 @@ class Batcher {
     std::vector<Token> drafts = {};  // guessed to follow, in the pass under way
     Sequence sequence = {};          // its length: how many of `tokens` are computed
     PrefixNamespace space = {};
-    PrefixRequest wanted = {};  // until its prompt is computed
+    PrefixRequest wanted = {};            // until its prompt is computed
+    std::optional<PageFetch> fetch = {};  // from when its turn to compute its prompt has come
     std::int64_t shared_tokens = 0;
     std::vector<double> log_probabilities = {};
     bool preempted = false;      // ever
@@ -169,9 +183,12 @@ class Batcher {
     std::int64_t rejected_rows = 0;
   };
 
-  Batcher(const Model& model, Store store, PrefixIndex index, BatcherOptions options);
+  Batcher(const Model& model, Store store, PrefixIndex index, std::optional<PageTier> pages,
+          BatcherOptions options);
   Status admit();
   Result<bool> may_start(Job& job);
+  bool fetched(Job& job);
+  void await_fetch();
   Result<Sequence> start_sequence(const Job& job);
   void keep(Job& job);
   void keep_prompts(const Pass& pass);
@@ -195,6 +212,7 @@ class Batcher {
   const Model& model_;
   Store store_;
   PrefixIndex index_;
+  std::optional<PageTier> pages_;
   bool has_windows_ = false;  // some layer of the store
   BatcherOptions options_;
   std::unique_ptr<Runner> runner_;

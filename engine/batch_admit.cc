@@ -1,20 +1,31 @@
 // Who joins a batch, and what they share: the admission half of Batcher.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "engine/batch.h"
 
 namespace pagekv::inline v0::engine {
 
+namespace {
+
+// Requests whose prefixes are brought up before there is room for them.
+constexpr std::size_t kFetchedAhead = 4;
+constexpr auto kNap = std::chrono::milliseconds(20);
+
+}  // namespace
+
 // In order of arrival; one whose prefix somebody is about to compute lets others pass.
 Status Batcher::admit() {
+  bool full = false;  // from then on nobody is admitted
   for (std::size_t i = 0; i < waiting_.size();) {
     Job& job = *waiting_[i];
     const bool room = running_samples() + job.samples <= options_.max_running;
-    if (!running_.empty() && (!room || short_of_pages_)) return {};
+    full = full || (!running_.empty() && (!room || short_of_pages_));
+    if (full && (!pages_ || i >= kFetchedAhead)) return {};
     const Result<bool> ready = may_start(job);
     if (!ready) return tl::unexpected<Error>(ready.error());
-    if (!*ready) {
+    if (full || !*ready) {
       ++i;
       continue;
     }
@@ -49,7 +60,30 @@ Result<bool> Batcher::may_start(Job& job) {
     if (!wanted) return tl::unexpected<Error>(wanted.error());
     job.wanted = std::move(*wanted);
   }
-  return job.wanted.poll();
+  return job.wanted.poll() && fetched(job);
+}
+
+// Whether what the tier has of the prompt is in the index. Those that begin alike wait meanwhile,
+// as they do while it is computed. What cannot be fetched is computed.
+bool Batcher::fetched(Job& job) {
+  if (!pages_) return true;
+  if (!job.fetch) {
+    Result<PageFetch> fetch = pages_->fetch(index_, job.space, job.tokens);
+    job.fetch = fetch ? std::move(*fetch) : PageFetch();
+  }
+  if (!job.fetch->poll()) return false;
+  stats_.fetched_tokens += job.fetch->tokens();
+  job.fetch = PageFetch();
+  return true;
+}
+
+// Nobody computes: all wait for the tier.
+void Batcher::await_fetch() {
+  for (const std::unique_ptr<Job>& job : waiting_) {
+    if (!job->fetch) continue;
+    job->fetch->wait(std::chrono::steady_clock::now() + kNap);
+    return;
+  }
 }
 
 // At least one token is left to compute: its logits are wanted.
@@ -62,6 +96,9 @@ void Batcher::keep(Job& job) {
   if (!options_.reuse || !job.sequence.valid()) return;
   const auto computed = static_cast<std::size_t>(job.sequence.length());
   static_cast<void>(index_.insert(job.space, std::span(job.tokens).first(computed), job.sequence));
+  if (pages_ && job.finished) {
+    static_cast<void>(pages_->store(job.space, job.tokens, job.sequence.ref()));
+  }
 }
 
 // Keeps prompts as they are computed, for those who wait for them; in one piece where there are

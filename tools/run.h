@@ -9,6 +9,7 @@
 
 #include "engine/sampler.h"
 #include "tools/model_options.h"
+#include "tools/tier_option.h"
 
 namespace pagekv_tool {
 
@@ -27,6 +28,7 @@ struct RunOptions {
   std::int64_t draft_tokens = 0;  // guessed per pass; 0: none
   pagekv::engine::SamplerOptions sampling{.temperature = 0.7, .top_k = 40, .top_p = 0.95};
   std::string format = "bf16";
+  TierOption tier;
   std::optional<std::int64_t> cap_bytes = {};  // empty: chosen from the model
 };
 

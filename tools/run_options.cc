@@ -78,6 +78,7 @@ void add_generation_options(CLI::App& app, RunOptions& options) {
                  "sequence needs it)")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1}, kMaxCap));
+  add_tier_option(app, options.tier);
   app.add_option("--kv", options.format, "Format of stored keys and values")
       ->type_name("FORMAT")
       ->check(format_validator())

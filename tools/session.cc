@@ -49,6 +49,9 @@ pagekv::Status Session::make_batcher() {
   batch.max_running = options_.parallel * options_.best_of;
   batch.draft_tokens = options_.draft_tokens;
   batch.context_tokens = options_.context_tokens;
+  auto tier = open_tier(options_.tier);
+  if (!tier) return tl::unexpected<pagekv::Error>(tier.error());
+  batch.tier = std::move(*tier);
   batch.arithmetic = arithmetic_of(options_.model.arithmetic);
   batch.is_end = [this](Token token) { return model_.tokenizer->is_end(token); };
   batch.on_token = [this](const engine::NewToken& token) {
@@ -142,6 +145,7 @@ pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<T
   if (pagekv::Status status = batcher_->run(); !status) {
     return tl::unexpected<pagekv::Error>(status.error());
   }
+  batcher_->flush();
   Answers answers{.best = {}, .failed = output_->failed()};
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     answers.best.push_back(output_->completion(static_cast<int>(i)));
@@ -164,6 +168,7 @@ void Session::print_figures() const {
                                     {"decode_tokens", stats.decode_rows},
                                     {"decode_tokens_per_second", decode},
                                     {"shared_tokens", stats.shared_tokens},
+                                    {"fetched_tokens", stats.fetched_tokens},
                                     {"drafted_tokens", stats.drafted_tokens},
                                     {"accepted_tokens", stats.accepted_tokens},
                                     {"acceptance_rate", acceptance},
@@ -182,6 +187,12 @@ void Session::print_figures() const {
   print_note(fmt::format("prefill  {} tokens, {:.1f} tokens/s; {} more shared", stats.prefill_rows,
                          prefill, stats.shared_tokens));
   print_note(fmt::format("decode   {} tokens, {:.1f} tokens/s", stats.decode_rows, decode));
+  if (batcher_->pages()) {
+    const pagekv::TierStats tier = batcher_->pages()->tier().stats();
+    print_note(fmt::format("tier     {} tokens came up; {} records, {} of {}", stats.fetched_tokens,
+                           tier.records, human_bytes(static_cast<double>(tier.bytes)),
+                           human_bytes(static_cast<double>(tier.cap_bytes))));
+  }
   if (options_.draft_tokens > 0) {
     print_note(fmt::format("guesses  {} tokens, {} accepted ({:.1f} %)", stats.drafted_tokens,
                            stats.accepted_tokens, 100 * acceptance));
