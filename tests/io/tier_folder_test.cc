@@ -212,6 +212,21 @@ TEST_F(TierFolder, ClocksThatDifferDoNotMixUpPuts) {
   for (std::uint64_t at = 0; at < 6; ++at) EXPECT_EQ((*list)[at].key, key_of(at));
 }
 
+TEST_F(TierFolder, RecordsThatOthersReplaceByLongerOnesAreCountedRight) {
+  auto one = open_tier(path(), {.cap_bytes = 1 << 20});
+  put_some(*one, 6);
+  auto two = open_tier(path(), {.cap_bytes = 1 << 20});
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    put(*two, key_of(number), random_bytes(number, 3000), {}, {.replace = true});
+  }
+  EXPECT_EQ(remove(*one, key_of(0)).outcome, TierOutcome::ok);
+  EXPECT_EQ(put(*one, key_of(1), random_bytes(1, 10), {}, {.replace = true}).outcome,
+            TierOutcome::ok);
+  EXPECT_EQ(remove(*one, key_of(2)).outcome, TierOutcome::ok);
+  EXPECT_EQ(put(*one, key_of(9), random_bytes(9, 10)).outcome, TierOutcome::ok);
+  EXPECT_EQ(one->stats().bytes, bytes_on_disk(path()));
+}
+
 TEST_F(TierFolder, OfTwoThatPutTheSameTheFirstStays) {
   auto other = open_tier(path(), {.cap_bytes = 1 << 20});
   const auto engine = std::make_shared<FaultyEngine>();

@@ -123,12 +123,13 @@ void Admission::evict(Session& session, const KnownRecord& victim) {
   evicted_bytes_ += status.st_size;
 }
 
-// A record of this length is gone. One that somebody lengthened counts for what it was: too high a
-// count is put right by the next listing, too low a one would break the cap. REQUIRES: the books'
-// mutex.
+// A record's file of this length is gone, or replaced. Where that is not the length that was known,
+// somebody replaced it, and counted that, or lengthened it by hand: too high a count harms nobody,
+// so the lesser is taken, and the folder listed next time. REQUIRES: the books' mutex.
 void Admission::uncount(Session& session, const Digest& key, std::int64_t bytes) {
   const auto known = books_.find(key);
   session.usage.bytes -= known ? std::min(known->bytes, bytes) : bytes;
+  if (known && known->bytes != bytes) session.distrust();
   books_.forget(key);
 }
 
@@ -165,9 +166,9 @@ TierAnswer Admission::put_in_place(Session& session, NewRecord& record,
     return refused(code);
   }
   record.file.close();
-  session.usage.bytes -= replaced_bytes;
   session.usage.clock = use;
   const std::lock_guard lock(books_mutex_);
+  if (replaced_bytes > 0) uncount(session, record.key, replaced_bytes);
   books_.set({.key = record.key, .bytes = record.bytes, .last_use = use});
   return {.outcome = TierOutcome::ok};
 }
@@ -214,11 +215,9 @@ void Admission::remove_damaged(const Digest& key, const struct stat& status) {
   if (now.st_ino != status.st_ino || now.st_dev != status.st_dev) return;
   session.mark();
   if (engine_.remove(folder_, record_path(key).c_str()) != 0) return;
-  {
-    const std::lock_guard lock(books_mutex_);
-    if (books_.find(key)) return uncount(session, key, now.st_size);
-  }
-  session.list();  // it need not have had the length that was counted
+  const std::lock_guard lock(books_mutex_);
+  if (books_.find(key)) return uncount(session, key, now.st_size);
+  session.distrust();  // nobody knows what length was counted
 }
 
 Result<std::int64_t> Admission::prune(std::int64_t to_bytes) {

@@ -34,7 +34,7 @@ Admission::Session::~Session() {
   if (lock_.error() != 0) return;
   owner_.seen_added_ = usage.added;
   owner_.bytes_ = usage.bytes;
-  if (error_ == 0 && (marked_ || usage != read_)) owner_.shared_.write(usage, false);
+  if (error_ == 0 && (marked_ || usage != read_)) owner_.shared_.write(usage, distrusted_);
 }
 
 void Admission::Session::list() {
@@ -43,6 +43,7 @@ void Admission::Session::list() {
   error_ = listing.error;
   if (error_ != 0) return;
   usage.bytes = listing.bytes;
+  distrusted_ = false;
   owner_.foreign_bytes_ = 0;
   owner_.clock_.raise(listing.latest_use);
   const std::lock_guard lock(owner_.books_mutex_);

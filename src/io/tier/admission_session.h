@@ -21,7 +21,8 @@ class Admission::Session {
   // Before files change. 0 or errno: then nothing may be added; removing is allowed, since a count
   // that is too high harms nobody.
   int mark();
-  TierUsage usage;  // written back at the end
+  void distrust() { distrusted_ = true; }  // whoever comes next shall list the folder
+  TierUsage usage;                         // written back at the end
 
  private:
   class Lock {
@@ -43,6 +44,7 @@ class Admission::Session {
   int error_ = 0;
   bool listed_ = false;
   bool marked_ = false;
+  bool distrusted_ = false;
   TierUsage read_;  // as it is in the file
 };
 

@@ -1,5 +1,6 @@
 #include "pagekv/tier.h"
 
+#include <cassert>
 #include <utility>
 
 #include "io/tier/batch.h"

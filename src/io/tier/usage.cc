@@ -29,7 +29,7 @@ std::uint64_t sum_of(const Stored& stored) {
 
 // Numbers that can be added to without a thought.
 bool is_sane(const TierUsage& usage) {
-  constexpr std::int64_t most = std::int64_t{1} << 62;
+  constexpr std::int64_t most = std::int64_t{3} << 61;
   return std::min({usage.bytes, usage.added, usage.clock}) >= 0 &&
          std::max({usage.bytes, usage.added, usage.clock}) <= most;
 }
