@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -35,6 +36,24 @@ double share(std::int64_t part, std::int64_t whole) {
 
 double microseconds(double seconds, std::int64_t count) {
   return count > 0 ? seconds * 1e6 / static_cast<double>(count) : 0;
+}
+
+// An empty tier of the case's own.
+pagekv::Result<std::shared_ptr<pagekv::Tier>> tier_of(const TierOption& option,
+                                                      const std::string& policy,
+                                                      std::int64_t capacity) {
+  if (option.path.empty()) return std::shared_ptr<pagekv::Tier>();
+  TierOption own = option;
+  own.path += "/" + policy + "-" + capacity_name(capacity);
+  std::error_code ignored;  // the tier says what is wrong
+  std::filesystem::create_directories(option.path, ignored);
+  auto tier = open_tier(own);
+  if (tier && (*tier)->stats().records > 0) {
+    return pagekv::fail(pagekv::ErrorCode::invalid_argument,
+                        "{s} has {0} records already: a replay begins with nothing",
+                        {(*tier)->stats().records}, own.path);
+  }
+  return tier;
 }
 
 // Bytes that a block takes in a model of the shape.
@@ -97,6 +116,15 @@ ReportRow row_of(const Case& one, const ReplayOptions& options, std::int64_t blo
       {"block ops/s", fmt::format("{:.3g}", per_second)},
       {"digest µs", fmt::format("{:.2f}", result.digest_seconds_per_page * 1e6)},
   };
+  if (!options.tier.path.empty()) {
+    const auto moved = [&](std::int64_t blocks) {
+      return fmt::format("{} ({})", blocks, bytes(blocks));
+    };
+    row.shown.push_back(
+        {"from tier", fmt::format("{:.4f}", share(result.risen_blocks, result.blocks))});
+    row.shown.push_back({"up", moved(result.risen_blocks)});
+    row.shown.push_back({"down", moved(result.sunk_blocks)});
+  }
   row.fields = {
       {"capacity", one.capacity == kUnlimited ? nlohmann::ordered_json()
                                               : nlohmann::ordered_json(one.capacity)},
@@ -124,6 +152,13 @@ ReportRow row_of(const Case& one, const ReplayOptions& options, std::int64_t blo
       {"digest_us", result.digest_seconds_per_page * 1e6},
       {"index_bytes_per_block", result.index_bytes_per_block},
   };
+  if (!options.tier.path.empty()) {
+    row.fields["up_blocks"] = result.risen_blocks;
+    row.fields["down_blocks"] = result.sunk_blocks;
+    row.fields["up_bytes"] = result.risen_blocks * block_bytes;
+    row.fields["down_bytes"] = result.sunk_blocks * block_bytes;
+    row.fields["tier_seconds"] = result.tier_seconds;
+  }
   return row;
 }
 
@@ -132,7 +167,8 @@ double capacity_drawn(const Case& one) {
   return static_cast<double>(one.capacity == kUnlimited ? one.result.peak_blocks : one.capacity);
 }
 
-std::vector<Chart> charts_of(const std::vector<Case>& cases) {
+// `tier`: the cases had one.
+std::vector<Chart> charts_of(const std::vector<Case>& cases, bool tier) {
   Chart rates{.title = "Hit rate",
               .x_label = "capacity, blocks",
               .y_label = "blocks found",
@@ -145,9 +181,24 @@ std::vector<Chart> charts_of(const std::vector<Case>& cases) {
             .log_x = false,
             .y_most = 0,
             .lines = {}};
+  Chart moved{.title = "Moved by the tier",
+              .x_label = "capacity, blocks",
+              .y_label = "blocks",
+              .log_x = true,
+              .y_most = 0,
+              .lines = {}};
   std::map<std::string, std::map<double, double>> by_policy;
+  std::map<std::string, std::map<double, double>> moves;
   for (const Case& one : cases) {
-    by_policy[one.policy][capacity_drawn(one)] = share(one.result.hit_blocks, one.result.blocks);
+    const ReplayResult& result = one.result;
+    const double x = capacity_drawn(one);
+    by_policy[one.policy][x] = share(result.hit_blocks, result.blocks);
+    if (tier) {
+      by_policy[one.policy + ", of them in memory"][x] =
+          share(result.hit_blocks - result.risen_blocks, result.blocks);
+      moves[one.policy + ", up"][x] = static_cast<double>(result.risen_blocks);
+      moves[one.policy + ", down"][x] = static_cast<double>(result.sunk_blocks);
+    }
     if (one.policy != cases.front().policy) continue;  // another would lie upon it
     ChartLine line{.name = capacity_name(one.capacity), .points = {}};
     for (const auto& [seconds, blocks] : one.result.use) {
@@ -158,12 +209,17 @@ std::vector<Chart> charts_of(const std::vector<Case>& cases) {
   for (const auto& [policy, rate] : by_policy) {
     rates.lines.push_back({.name = policy, .points = {rate.begin(), rate.end()}, .marks = true});
   }
-  return {std::move(rates), std::move(use)};
+  for (const auto& [name, blocks] : moves) {
+    moved.lines.push_back({.name = name, .points = {blocks.begin(), blocks.end()}, .marks = true});
+  }
+  std::vector<Chart> charts = {std::move(rates), std::move(use)};
+  if (tier) charts.push_back(std::move(moved));
+  return charts;
 }
 
-int draw(const std::vector<Case>& cases, const std::string& path) {
+int draw(const std::vector<Case>& cases, bool tier, const std::string& path) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << svg_of(charts_of(cases));
+  file << svg_of(charts_of(cases, tier));
   file.flush();
   return file ? kExitOk : report_error("cannot write " + path);
 }
@@ -178,10 +234,13 @@ int replay(const ReplayOptions& options) {
   std::vector<Case> cases;
   for (const std::string& policy : options.policies) {
     for (const std::int64_t capacity : options.capacities) {
+      auto tier = tier_of(options.tier, policy, capacity);
+      if (!tier) return report_error(tier.error().message());
       Progress progress("replaying");
       const ReplaySettings settings{
           .capacity_blocks = capacity,
           .policy = policy,
+          .tier = std::move(*tier),
           .concurrency = options.concurrency,
           .progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }};
       auto result = run_replay(*trace, settings);
@@ -193,7 +252,7 @@ int replay(const ReplayOptions& options) {
   rows.reserve(cases.size());
   for (const Case& one : cases) rows.push_back(row_of(one, options, *block_bytes));
   print_report(rows, options.output);
-  return options.plot.empty() ? kExitOk : draw(cases, options.plot);
+  return options.plot.empty() ? kExitOk : draw(cases, !options.tier.path.empty(), options.plot);
 }
 
 }  // namespace pagekv_tool

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/model_options.h"
+#include "tools/tier_option.h"
 
 namespace pagekv_tool {
 
@@ -26,6 +27,7 @@ struct ReplayOptions {
   int concurrency = 1;
   std::string format = "bf16";
   ReplayShape shape;
+  TierOption tier;     // one for each case, below this folder
   ModelOptions model;  // for its tokenizer
   std::string plot;    // empty: none
   std::string output = "md";

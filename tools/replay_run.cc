@@ -3,10 +3,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <optional>
 #include <utility>
 
+#include "pagekv/page_tier.h"
 #include "pagekv/store.h"
 
 namespace pagekv_tool {
@@ -68,11 +70,13 @@ pagekv::Result<pagekv::Store> make_store(const Trace& trace, std::int64_t capaci
 class Replay {
  public:
   Replay(const Trace& trace, const ReplaySettings& settings, std::int64_t capacity_blocks,
-         pagekv::Store store, pagekv::PrefixIndex index, pagekv::PrefixNamespace space)
+         pagekv::Store store, std::optional<pagekv::PageTier> pages, pagekv::PrefixIndex index,
+         pagekv::PrefixNamespace space)
       : trace_(trace),
         settings_(settings),
         capacity_blocks_(capacity_blocks),
         store_(std::move(store)),
+        pages_(std::move(pages)),
         index_(std::move(index)),
         space_(std::move(space)) {}
 
@@ -84,6 +88,7 @@ class Replay {
       ++result_.cut_requests;
       tokens = tokens.first(most);
     }
+    if (auto ok = fetch(tokens); !ok) return ok;
     auto sequence = match(tokens);
     if (!sequence) return tl::unexpected<pagekv::Error>(sequence.error());
     const std::int64_t found = sequence->length();
@@ -92,6 +97,7 @@ class Replay {
     if (auto ok = insert(tokens, found, *sequence); !ok) return ok;
     running_.push_back(std::move(*sequence));
     note_use(request);
+    wait_for_writes();
     return {};
   }
 
@@ -100,6 +106,7 @@ class Replay {
     result_.inserted_blocks = stats.inserted_pages;
     result_.evicted_blocks = stats.evicted_pages;
     result_.block_operations += stats.evicted_pages;
+    if (pages_) result_.sunk_blocks = pages_->tier().stats().written - 1;  // and a namespace's name
     if (stats.stored_pages > 0) {
       result_.index_bytes_per_block =
           static_cast<double>(stats.index_bytes) / static_cast<double>(stats.stored_pages);
@@ -118,6 +125,31 @@ class Replay {
   }
 
  private:
+  // Waits for the tier, which a server would not.
+  pagekv::Status fetch(Tokens tokens) {
+    if (!pages_) return {};
+    const auto start = std::chrono::steady_clock::now();
+    auto fetch = pages_->fetch(index_, space_, tokens, {.leave_tokens = 0});
+    if (!fetch) return tl::unexpected<pagekv::Error>(fetch.error());
+    fetch->wait();
+    result_.risen_blocks += fetch->tokens() / trace_.page_tokens;
+    count_wait(start);
+    return {};
+  }
+
+  // So that what the next request finds does not depend on who is faster.
+  void wait_for_writes() {
+    if (!pages_) return;
+    const auto start = std::chrono::steady_clock::now();
+    pages_->flush();
+    count_wait(start);
+  }
+
+  void count_wait(std::chrono::steady_clock::time_point start) {
+    result_.tier_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
   pagekv::Result<pagekv::Sequence> match(Tokens tokens) {
     const Clock clock(result_.match_seconds);
     return index_.match(space_, tokens, {.leave_tokens = 0});
@@ -198,6 +230,7 @@ class Replay {
   const ReplaySettings& settings_;
   std::int64_t capacity_blocks_;
   pagekv::Store store_;
+  std::optional<pagekv::PageTier> pages_;
   pagekv::PrefixIndex index_;
   pagekv::PrefixNamespace space_;
   std::deque<pagekv::Sequence> running_;  // oldest first
@@ -212,11 +245,21 @@ pagekv::Result<ReplayResult> run_replay(const Trace& trace, const ReplaySettings
       settings.capacity_blocks > 0 ? settings.capacity_blocks : all_blocks(trace);
   auto store = make_store(trace, capacity);
   if (!store) return tl::unexpected<pagekv::Error>(store.error());
-  auto index = pagekv::PrefixIndex::make(*store);
+  std::optional<pagekv::PageTier> pages;
+  if (settings.tier) {
+    auto made = pagekv::PageTier::make(*store, settings.tier);
+    if (!made) return tl::unexpected<pagekv::Error>(made.error());
+    pages = std::move(*made);
+  }
+  auto index = pagekv::PrefixIndex::make(*store, {.sink = pages ? pages->sink() : nullptr});
   if (!index) return tl::unexpected<pagekv::Error>(index.error());
   auto space = index->open({.model = "replay"});
   if (!space) return tl::unexpected<pagekv::Error>(space.error());
-  Replay replay(trace, settings, capacity, std::move(*store), std::move(*index), std::move(*space));
+  if (pages) {
+    if (auto ok = pages->attach(*space); !ok) return tl::unexpected<pagekv::Error>(ok.error());
+  }
+  Replay replay(trace, settings, capacity, std::move(*store), std::move(pages), std::move(*index),
+                std::move(*space));
   const auto total = static_cast<std::int64_t>(trace.requests.size());
   for (std::int64_t at = 0; at < total; ++at) {
     if (auto ok = replay.serve(trace.requests[static_cast<std::size_t>(at)]); !ok) {

@@ -3,18 +3,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "pagekv/error.h"
+#include "pagekv/tier.h"
 #include "tools/trace.h"
 
 namespace pagekv_tool {
 
 struct ReplaySettings {
-  std::int64_t capacity_blocks = 0;  // 0: as many as the trace has
-  std::string policy = "lru";        // or slru
-  int concurrency = 1;               // requests whose pages are in use at the same time
+  std::int64_t capacity_blocks = 0;         // 0: as many as the trace has
+  std::string policy = "lru";               // or slru
+  std::shared_ptr<pagekv::Tier> tier = {};  // for what memory gives up; null: none
+  int concurrency = 1;                      // requests whose pages are in use at the same time
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
@@ -30,6 +33,9 @@ struct ReplayResult {
   std::int64_t peak_shared_blocks = 0;  // of those, held more than once
   std::int64_t cut_requests = 0;  // longer than the whole store: only their beginning was kept
   double index_bytes_per_block = 0;
+  std::int64_t risen_blocks = 0;  // of the hits, brought up from the tier
+  std::int64_t sunk_blocks = 0;   // written to the tier
+  double tier_seconds = 0;        // waiting for both, by the clock on the wall
 
   // Seconds of the processor over all requests. Reserving includes giving pages up.
   double match_seconds = 0;

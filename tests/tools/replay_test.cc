@@ -141,6 +141,51 @@ TEST(Replay, RequestsInWorkKeepTheirPages) {
   }
 }
 
+// All that was ever stored is found again; memory alone finds what it did without a tier.
+TEST(Replay, ATierFindsWhatMemoryGaveUp) {
+  const Workplace place;
+  const std::vector<Ids> requests = chained_requests(12, 300);
+  const std::string file = place.write("trace.jsonl", trace_of(requests, 64));
+  const std::vector<std::string> arguments = {file,
+                                              "--block",
+                                              "64",
+                                              "--capacity",
+                                              "40,100",
+                                              "--tier",
+                                              "dir:" + place.path("t"),
+                                              "--plot",
+                                              place.path("plot.svg")};
+  const json rows = replay(place, arguments);
+  ASSERT_EQ(rows.size(), 2u);
+  for (const json& row : rows) {
+    const std::int64_t all = count_hits(requests, 100000);
+    const std::int64_t in_memory = count_hits(requests, row["capacity"].get<std::size_t>());
+    EXPECT_EQ(row["hit_blocks"], all);
+    EXPECT_EQ(row["up_blocks"], all - in_memory);
+    EXPECT_GT(row["down_blocks"], 0);
+    EXPECT_EQ(row["up_bytes"],
+              row["up_blocks"].get<std::int64_t>() * row["block_bytes"].get<std::int64_t>());
+  }
+  EXPECT_NE(read_file(place.path("plot.svg")).find("lru, of them in memory"), std::string::npos);
+
+  std::vector<std::string> again = {"replay"};
+  again.insert(again.end(), arguments.begin(), arguments.end());
+  const Outcome outcome = place.run(again);
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("a replay begins with nothing"), std::string::npos) << outcome.err;
+}
+
+// A tier that cannot hold all gives up what was used longest ago, and never too much is found.
+TEST(Replay, ASmallTierFindsLess) {
+  const Workplace place;
+  const std::vector<Ids> requests = chained_requests(13, 300);
+  const std::string file = place.write("trace.jsonl", trace_of(requests, 64));
+  const json row = replay(place, {file, "--block", "64", "--capacity", "40", "--tier",
+                                  "dir:" + place.path("t") + ":60K"})[0];
+  EXPECT_LT(row["hit_blocks"], count_hits(requests, 100000));
+  EXPECT_GE(row["hit_blocks"], count_hits(requests, 40));
+}
+
 TEST(Replay, OutputsAndThePlot) {
   const Workplace place;
   const std::string file = place.write("trace.jsonl", trace_of(chained_requests(4, 50), 512));
