@@ -79,6 +79,7 @@ struct Completion {
   // Where asked for: ln of the probability that the model, at temperature 1, gives each of
   // `tokens`, and then the end token where there was one.
   std::vector<double> log_probabilities = {};
+  std::uint64_t draws = 0;  // of the sampler, SamplerOptions::draws included
 };
 
 // Guesses what comes after `tokens`: writes tokens of the vocabulary into `drafts` from its

@@ -122,7 +122,8 @@ void Batcher::finish(Job& job, FinishReason reason, std::optional<Error> error) 
                         .error = error,
                         .prompt_tokens = prompt_tokens,
                         .shared_tokens = job.shared_tokens,
-                        .log_probabilities = job.log_probabilities});
+                        .log_probabilities = job.log_probabilities,
+                        .draws = job.sampler.draws()});
   }
 }
 

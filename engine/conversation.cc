@@ -39,6 +39,40 @@ void Conversation::answer(std::vector<Token> tokens) {
   turns_.back().answer = std::move(tokens);
 }
 
+std::vector<Token> Conversation::tokens() const {
+  if (turns_.empty()) return {};
+  std::vector<Token> tokens = turns_.back().prompt;
+  tokens.insert(tokens.end(), turns_.back().answer.begin(), turns_.back().answer.end());
+  return tokens;
+}
+
+std::vector<Conversation::Span> Conversation::turns() const {
+  std::vector<Span> spans;
+  for (const Turn& turn : turns_) {
+    spans.push_back({turn.question, turn.prompt.size(), turn.answer.size()});
+  }
+  return spans;
+}
+
+bool Conversation::restore(std::span<const Token> tokens, std::span<const Span> turns) {
+  std::vector<Turn> restored;
+  std::size_t end = 0;
+  for (const Span& span : turns) {
+    if (span.prompt_tokens < end || span.prompt_tokens > tokens.size() ||
+        span.answer_tokens > tokens.size() - span.prompt_tokens) {
+      return false;
+    }
+    const auto prompt = tokens.first(span.prompt_tokens);
+    const auto answer = tokens.subspan(span.prompt_tokens, span.answer_tokens);
+    end = span.prompt_tokens + span.answer_tokens;
+    restored.push_back(
+        {span.question, {prompt.begin(), prompt.end()}, {answer.begin(), answer.end()}});
+  }
+  if (end != tokens.size()) return false;
+  turns_ = std::move(restored);
+  return true;
+}
+
 bool Conversation::forget_question() {
   if (turns_.empty()) return false;
   turns_.pop_back();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,18 @@ class Conversation {
   // Forgets the last question and its answer. False: there is none.
   bool forget_question();
   void clear() { turns_.clear(); }
+
+  // A turn as it stands in tokens().
+  struct Span {
+    std::string question;
+    std::size_t prompt_tokens = 0;  // before the answer
+    std::size_t answer_tokens = 0;
+  };
+  // All tokens, with the last answer; empty before the first question.
+  std::vector<Token> tokens() const;
+  std::vector<Span> turns() const;
+  // Goes on from what tokens() and turns() gave. False, and nothing has changed: they do not fit.
+  bool restore(std::span<const Token> tokens, std::span<const Span> turns);
 
   std::size_t questions() const { return turns_.size(); }
   const std::string& last_question() const { return turns_.back().question; }  // REQUIRES: one

@@ -20,6 +20,7 @@ struct SamplerOptions {
   int top_k = 0;           // keep so many of the most probable; 0: all
   double top_p = 1;        // keep the fewest most probable that together reach this probability
   std::uint64_t seed = 0;
+  std::uint64_t draws = 0;  // that were made before: what goes on from there draws the next ones
 };
 
 // ln of the softmax of `logits` at a token. REQUIRES: logits of which none is NaN or +inf, and that
@@ -36,7 +37,7 @@ class Sampler {
   // whose logit is NaN or +inf, or -1 where all are -inf), invalid_argument (no logits).
   Result<Token> sample(std::span<const float> logits);
 
-  // How many random draws were made. Greedy makes none.
+  // How many random draws were made, those before included. Greedy makes none.
   std::uint64_t draws() const { return draws_; }
 
  private:
@@ -45,7 +46,7 @@ class Sampler {
     Token token;
   };
 
-  explicit Sampler(const SamplerOptions& options) : options_(options) {}
+  explicit Sampler(const SamplerOptions& options) : options_(options), draws_(options.draws) {}
   void keep_top_k();
   void keep_top_p();
   double next_uniform();  // in [0, 1)

@@ -5,6 +5,8 @@
 
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,12 +17,16 @@
 namespace pagekv_tool {
 namespace {
 
+using pagekv::engine::Conversation;
+
 constexpr const char* kHelp =
     "A line is a question. Commands:\n"
     "  /edit TEXT    ask TEXT instead of the last question\n"
     "  /regenerate   another answer to the last question\n"
     "  /undo         forget the last question and its answer\n"
     "  /clear        forget everything\n"
+    "  /save FILE    write the talk and its pages\n"
+    "  /load FILE    go on from what /save wrote\n"
     "  /help         this\n"
     "  /quit         end; so does Ctrl-D";
 
@@ -36,6 +42,8 @@ class Talk {
     const std::string rest = begin == std::string::npos ? "" : line.substr(begin);
     if (!line.starts_with('/')) return ask(line);
     if (command == "/edit") return edit(rest);
+    if (command == "/save") return save(rest);
+    if (command == "/load") return load(rest);
     if (!rest.empty()) return refuse(command + " takes nothing more; try /help");
     if (command == "/regenerate") return regenerate();
     if (command == "/undo") return conversation_.forget_question() || refuse("nothing was asked");
@@ -63,6 +71,46 @@ class Talk {
     if (question.empty()) return refuse("/edit needs the new question");
     if (!conversation_.forget_question()) return refuse("nothing was asked");
     return ask(question);
+  }
+
+  bool save(const std::string& path) {
+    if (path.empty()) return refuse("/save needs the name of a file");
+    if (conversation_.questions() == 0) return refuse("nothing was asked");
+    auto turns = nlohmann::json::array();
+    for (const auto& turn : conversation_.turns()) {
+      turns.push_back({turn.question, turn.prompt_tokens, turn.answer_tokens});
+    }
+    const std::string note = nlohmann::json{{"chat", std::move(turns)}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto saved = session_.save_snapshot(path, {conversation_.tokens(), note});
+    return saved || refuse(saved.error().message());
+  }
+
+  bool load(const std::string& path) {
+    if (path.empty()) return refuse("/load needs the name of a file");
+    const auto snapshot = session_.load_snapshot(path);
+    if (!snapshot) return refuse(snapshot.error().message());
+    const auto turns = read_turns(snapshot->note);
+    if (!turns || !conversation_.restore(snapshot->tokens, *turns)) {
+      return refuse(path + " holds no talk");
+    }
+    print_note(fmt::format("{} questions, {} tokens; the last one was: {}", turns->size(),
+                           snapshot->tokens.size(), conversation_.last_question()));
+    return true;
+  }
+
+  static std::optional<std::vector<Conversation::Span>> read_turns(const std::string& note) {
+    const auto object = nlohmann::json::parse(note, nullptr, false);
+    if (!object.is_object() || !object.contains("chat")) return {};
+    std::vector<Conversation::Span> turns;
+    for (const auto& turn : object["chat"]) {
+      const bool good = turn.is_array() && turn.size() == 3 && turn[0].is_string() &&
+                        turn[1].is_number_unsigned() && turn[2].is_number_unsigned();
+      if (!good) return {};
+      turns.push_back({turn[0], turn[1], turn[2]});
+    }
+    if (turns.empty()) return {};
+    return turns;
   }
 
   bool regenerate() {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -48,24 +50,42 @@ int run_prompts(Session& session, const std::vector<std::string>& texts) {
   return answers->failed ? kExitFailure : kExitOk;
 }
 
+// The sampler's state, as a snapshot keeps it; 0 where a note says something else.
+std::string note_of(std::uint64_t draws) {
+  return nlohmann::json{{"draws", draws}}.dump();
+}
+
+std::uint64_t draws_in(const std::string& note) {
+  const auto object = nlohmann::json::parse(note, nullptr, false);
+  if (!object.is_object() || !object.contains("draws")) return 0;
+  return object["draws"].is_number_unsigned() ? object["draws"].get<std::uint64_t>() : 0;
+}
+
 // One answer that goes on from a snapshot, and the snapshot of all that is known then.
 int run_session(Session& session, const RunOptions& options,
                 const std::vector<std::string>& texts) {
-  auto tokens = session.load_snapshot(options.session);
-  if (!tokens) return report_error(tokens.error().message());
-  for (const std::string& text : texts) {
-    const auto more = session.encode_more(text, tokens->empty());
-    if (!more) return report_error(more.error().message());
-    tokens->insert(tokens->end(), more->begin(), more->end());
+  Session::Snapshot snapshot;
+  std::error_code ignored;
+  if (std::filesystem::exists(options.session, ignored)) {
+    auto loaded = session.load_snapshot(options.session);
+    if (!loaded) return report_error(loaded.error().message());
+    snapshot = std::move(*loaded);
   }
-  if (tokens->empty()) return report_error("there is no " + options.session + "; give -p");
-  const auto answers = session.answer({*tokens});
+  std::vector<Token>& tokens = snapshot.tokens;
+  for (const std::string& text : texts) {
+    const auto more = session.encode_more(text, tokens.empty());
+    if (!more) return report_error(more.error().message());
+    tokens.insert(tokens.end(), more->begin(), more->end());
+  }
+  if (tokens.empty()) return report_error("there is no " + options.session + "; give -p");
+  const auto answers = session.answer({tokens}, 0, draws_in(snapshot.note));
   if (!answers) return report_error(answers.error().message());
   session.print_figures();
   if (answers->failed) return kExitFailure;
-  const std::vector<Token>& answer = answers->best.front().tokens;
-  tokens->insert(tokens->end(), answer.begin(), answer.end());
-  const pagekv::Status saved = session.save_snapshot(options.session, *tokens);
+  const pagekv::engine::Completion& best = answers->best.front();
+  tokens.insert(tokens.end(), best.tokens.begin(), best.tokens.end());
+  snapshot.note = note_of(best.draws);
+  const pagekv::Status saved = session.save_snapshot(options.session, snapshot);
   return saved ? kExitOk : report_error(saved.error().message());
 }
 

@@ -36,9 +36,8 @@ void add_text_options(CLI::App& app, RunOptions& options) {
   app.add_option(
          "--session", options.session,
          "Go on from this snapshot where it exists, and write it when the answer has ended; "
-         "at temperature 0 the text goes on as if the command had never stopped. Takes one prompt, "
-         "or "
-         "none to go on as it is")
+         "with the same options the text goes on as if the command had never stopped. Takes one "
+         "prompt, or none to go on as it is")
       ->type_name("FILE");
   app.add_option("--parallel", options.parallel, "Prompts that are computed together, at most")
       ->check(CLI::Range(1, kMaxParallel))

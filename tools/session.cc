@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -92,9 +91,7 @@ pagekv::NamespaceSpec Session::identity() const {
           .arithmetic = arithmetic_of(options_.model.arithmetic)};
 }
 
-pagekv::Result<std::vector<Token>> Session::load_snapshot(const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::vector<Token>();
+pagekv::Result<Session::Snapshot> Session::load_snapshot(const std::string& path) {
   auto loaded = pagekv::load(store_, path, {.identity = identity()});
   if (!loaded) return tl::unexpected<pagekv::Error>(loaded.error());
   const auto space = batcher_->index().open(identity());
@@ -103,15 +100,16 @@ pagekv::Result<std::vector<Token>> Session::load_snapshot(const std::string& pat
   const auto kept =
       batcher_->index().insert(*space, std::span(loaded->tokens).first(computed), loaded->sequence);
   if (!kept) return tl::unexpected<pagekv::Error>(kept.error());
-  return std::move(loaded->tokens);
+  return Snapshot{std::move(loaded->tokens), std::move(loaded->note)};
 }
 
-pagekv::Status Session::save_snapshot(const std::string& path, const std::vector<Token>& tokens) {
+pagekv::Status Session::save_snapshot(const std::string& path, const Snapshot& snapshot) {
   const auto space = batcher_->index().open(identity());
   if (!space) return tl::unexpected<pagekv::Error>(space.error());
-  const auto sequence = batcher_->index().match(*space, tokens, {.leave_tokens = 0});
+  const auto sequence = batcher_->index().match(*space, snapshot.tokens, {.leave_tokens = 0});
   if (!sequence) return tl::unexpected<pagekv::Error>(sequence.error());
-  const auto saved = pagekv::save(store_, sequence->ref(), tokens, path, {.identity = identity()});
+  const auto saved = pagekv::save(store_, sequence->ref(), snapshot.tokens, path,
+                                  {.identity = identity(), .note = snapshot.note});
   if (!saved) return tl::unexpected<pagekv::Error>(saved.error());
   return {};
 }
@@ -122,9 +120,10 @@ pagekv::Result<engine::Conversation> Session::converse(const std::string& system
 }
 
 pagekv::Result<Session::Answers> Session::answer(const std::vector<std::vector<Token>>& prompts,
-                                                 std::uint64_t seed_shift) {
+                                                 std::uint64_t seed_shift, std::uint64_t draws) {
   engine::SamplerOptions sampling = options_.sampling;
   sampling.seed += seed_shift;
+  sampling.draws = draws;
   std::vector<Token> last_tokens;
   for (const std::vector<Token>& prompt : prompts) {
     last_tokens.push_back(prompt.empty() ? engine::kNoToken : prompt.back());

@@ -34,16 +34,19 @@ class Session {
     std::vector<pagekv::engine::Completion> best;  // of every prompt
     bool failed = false;  // some answer ended in an error, which has been reported
   };
-  // Answers all prompts together and prints the answers; `seed_shift` is added to the seed. Errors:
-  // of the batch as a whole.
+  // Answers all prompts together and prints the answers. Errors: of the batch as a whole.
+  // `draws`: of the sampler, before. The seed is `seed_shift` more than the option says.
   pagekv::Result<Answers> answer(const std::vector<std::vector<Token>>& prompts,
-                                 std::uint64_t seed_shift = 0);
+                                 std::uint64_t seed_shift = 0, std::uint64_t draws = 0);
 
-  // Takes the pages of a snapshot into the index. Returns its tokens; none where there is no such
-  // file. Errors: those of pagekv::load().
-  pagekv::Result<std::vector<Token>> load_snapshot(const std::string& path);
-  // Writes what the index has of `tokens`. Errors: those of pagekv::save().
-  pagekv::Status save_snapshot(const std::string& path, const std::vector<Token>& tokens);
+  struct Snapshot {
+    std::vector<Token> tokens;
+    std::string note;
+  };
+  // Takes the pages of a snapshot into the index. Errors: those of pagekv::load().
+  pagekv::Result<Snapshot> load_snapshot(const std::string& path);
+  // Writes what the index has of the tokens. Errors: those of pagekv::save().
+  pagekv::Status save_snapshot(const std::string& path, const Snapshot& snapshot);
 
   // A chat by the model's template. Errors: unsupported (the model has none).
   pagekv::Result<pagekv::engine::Conversation> converse(const std::string& system) const;

@@ -25,8 +25,13 @@
 
 namespace pagekv::inline v0 {
 
+inline constexpr std::size_t kMaxSnapshotNoteBytes = std::size_t{1} << 20;
+
 struct SaveOptions {
   NamespaceSpec identity = {};  // what the content depends on; the salt is kept as a digest only
+  // Text of the caller's, UTF-8, at most kMaxSnapshotNoteBytes: what it needs to go on, such as the
+  // state of a sampler. Empty: none.
+  std::string note = {};
   bool sync = true;             // on the disk, and not only in the system's cache, when it returns
 };
 
@@ -43,6 +48,7 @@ struct LoadedSequence {
   Sequence sequence;
   // Those of the sequence; where all were loaded, those behind it too that the file has.
   std::vector<TokenId> tokens;
+  std::string note;
 };
 
 struct SnapshotTensor {
@@ -61,13 +67,15 @@ struct SnapshotInfo {
   std::string model;
   std::string adapter;
   std::string arithmetic;
+  std::string note;
   std::int64_t file_bytes = 0;
   std::vector<SnapshotTensor> tensors;  // in the order of the file, padding left out
 };
 
 // Writes the view's rows. `tokens`: those of the view, and perhaps more that are not computed yet.
 // The file appears under its name when it is whole: until then a file of that name stays as it was.
-// Returns its bytes. Errors: invalid_argument (fewer tokens than the view has), io_error.
+// Returns its bytes. Errors: invalid_argument (fewer tokens than the view has; a note that is too
+// long), wrong_store, io_error.
 PAGEKV_API Result<std::int64_t> save(const Store& store, ViewRef view,
                                      std::span<const TokenId> tokens, const std::string& path,
                                      const SaveOptions& options = {});

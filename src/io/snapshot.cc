@@ -35,6 +35,7 @@ SnapshotHeader describe(const Store& store, ViewRef view, std::int64_t all_token
   SnapshotHeader header;
   header.tokens = view.length();
   header.all_tokens = all_tokens;
+  header.note = options.note;
   for (int layer = 0; layer < store.layout().layer_count(); ++layer) {
     const LayerLayout& layout = store.layout().layer(layer);
     header.layers.push_back(layout.spec);
@@ -225,6 +226,11 @@ Result<std::int64_t> save(const Store& store, ViewRef view, std::span<const Toke
     return fail(ErrorCode::invalid_argument, "{0} tokens for a view of {1}",
                 {static_cast<std::int64_t>(tokens.size()), view.length()});
   }
+  if (options.note.size() > kMaxSnapshotNoteBytes) {
+    return fail(ErrorCode::invalid_argument, "a note of {0} bytes; a snapshot takes {1}",
+                {static_cast<std::int64_t>(options.note.size()),
+                 static_cast<std::int64_t>(kMaxSnapshotNoteBytes)});
+  }
   return guard_memory([&]() -> Result<std::int64_t> {
     SnapshotHeader header =
         describe(store, view, static_cast<std::int64_t>(tokens.size()), options);
@@ -250,7 +256,7 @@ Result<LoadedSequence> load(Store& store, const std::string& path, const LoadOpt
   return guard_memory([&]() -> Result<LoadedSequence> {
     auto file = InputFile::open(path);
     if (!file) return tl::unexpected(file.error());
-    const auto header = internal::read_header(*file);
+    auto header = internal::read_header(*file);
     if (!header) return tl::unexpected(header.error());
     const std::int64_t length =
         options.max_tokens < 0 ? header->tokens : std::min(options.max_tokens, header->tokens);
@@ -267,7 +273,7 @@ Result<LoadedSequence> load(Store& store, const std::string& path, const LoadOpt
       return tl::unexpected(ok.error());
     }
     note_first_rows(*header, *store.core(), *sequence->state());
-    return LoadedSequence{std::move(*sequence), std::move(*tokens)};
+    return LoadedSequence{std::move(*sequence), std::move(*tokens), std::move(header->note)};
   });
 }
 
@@ -287,6 +293,7 @@ Result<SnapshotInfo> inspect(const std::string& path, bool verify) {
                       .model = header->model,
                       .adapter = header->adapter,
                       .arithmetic = header->arithmetic,
+                      .note = header->note,
                       .file_bytes = header->file_bytes,
                       .tensors = {}};
     for (SnapshotPart& part : header->parts) info.tensors.push_back(std::move(part.tensor));

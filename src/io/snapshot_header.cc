@@ -98,6 +98,7 @@ std::string json_text(const SnapshotHeader& header, const std::string& own_sum) 
                    {"numerics", header.numerics},
                    {"arithmetic", header.arithmetic},
                    {"xxh3", own_sum}};
+  if (!header.note.empty()) metadata["note"] = header.note;
   json object;
   std::int64_t begin = 0;
   for (std::size_t at = 0; at < header.parts.size(); ++at) {
@@ -199,6 +200,7 @@ class Parser {
     header_.salt_digest = field("salt");
     header_.numerics = field("numerics");
     header_.arithmetic = field("arithmetic");
+    header_.note = field("note");
     if (auto ok = read_layers(); !ok) return ok;
     return read_token_count();
   }

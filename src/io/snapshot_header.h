@@ -36,6 +36,7 @@ struct SnapshotHeader {
   std::vector<LayerSpec> layers;
   std::vector<std::int64_t> first;  // by layer: token of the first row that is stored
   std::string model, adapter, salt_digest, numerics, arithmetic;
+  std::string note;
   std::vector<SnapshotPart> parts;  // in the order of the file
 
   std::int64_t header_bytes = 0;  // up to the data

@@ -275,6 +275,26 @@ TEST_F(SnapshotRefusals, SaveAsksForWhatItNeeds) {
   EXPECT_EQ(folder_.files(), 1u) << "nothing is left behind";
 }
 
+TEST_F(SnapshotRefusals, ANoteIsTheCallers) {
+  const Sequence sequence = side_.compute(tokens_);
+  const std::string note = "{\"draws\": 7, \"text\": \"\xc3\xa4\"}\n";
+  ASSERT_TRUE(save(side_.cache.store(), sequence.ref(), ids(tokens_), folder_.path("n"),
+                   {.identity = kIdentity, .note = note}));
+  auto loaded = load(side_.cache.store(), folder_.path("n"), {.identity = kIdentity});
+  ASSERT_TRUE(loaded) << loaded.error().message();
+  EXPECT_EQ(loaded->note, note);
+  EXPECT_EQ(inspect(folder_.path("n"))->note, note);
+  EXPECT_EQ(load(side_.cache.store(), folder_.path("s"), {.identity = kIdentity})->note, "");
+  const std::string longest(kMaxSnapshotNoteBytes, 'x');
+  EXPECT_TRUE(save(side_.cache.store(), sequence.ref(), ids(tokens_), folder_.path("n"),
+                   {.note = longest}));
+  EXPECT_EQ(inspect(folder_.path("n"), true)->note, longest);
+  const auto refused = save(side_.cache.store(), sequence.ref(), ids(tokens_), folder_.path("n"),
+                            {.note = longest + "x"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+}
+
 TEST_F(SnapshotRefusals, EmptySequencesAreFilesToo) {
   const Sequence empty = *side_.cache.store().create_sequence();
   ASSERT_TRUE(save(side_.cache.store(), empty.ref(), {}, folder_.path("e")));
