@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pagekv/snapshot.h"
 #include "tools/console.h"
 
 namespace pagekv_tool {
@@ -86,8 +85,12 @@ CLI::App* add_inspect(CLI::App& app, InspectOptions& options) {
 int inspect(const InspectOptions& options) {
   const auto info = pagekv::inspect(options.file, options.verify);
   if (!info) return report_error(info.error().message());
-  options.json ? print_json(*info) : print_text(*info);
+  print_snapshot(*info, options.json);
   return kExitOk;
+}
+
+void print_snapshot(const pagekv::SnapshotInfo& info, bool json) {
+  json ? print_json(info) : print_text(info);
 }
 
 }  // namespace pagekv_tool
