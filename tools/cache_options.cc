@@ -56,7 +56,10 @@ void add_paths(CLI::App& verb, CacheOptions& options) {
 }
 
 void add_one_path(CLI::App& verb, CacheOptions& options, const char* help) {
-  verb.add_option("path", options.paths, help)->type_name("PATH")->required()->expected(1);
+  verb.add_option_function<std::string>(
+          "path", [&options](const std::string& path) { options.paths = {path}; }, help)
+      ->type_name("PATH")
+      ->required();
 }
 
 void add_format(CLI::App& verb, CacheOptions& options) {
@@ -84,9 +87,10 @@ void add_show(CLI::App& cache, CacheOptions& options) {
   CLI::App* show =
       add_verb(cache, options, CacheVerb::show, "show", "Say what one of them, or a record, holds");
   add_one_path(*show, options, "A snapshot, or the folder of a tier");
-  show->add_option("key", options.keys, "Of a record of the tier, or how it begins")
+  show->add_option_function<std::string>(
+          "key", [&options](const std::string& key) { options.keys = {key}; },
+          "Of a record of the tier, or how it begins")
       ->type_name("KEY")
-      ->expected(0, 1)
       ->check(digest_validator());
   add_format(*show, options);
   show->footer(
