@@ -113,7 +113,7 @@ void add_remove(CLI::App& cache, CacheOptions& options) {
       add_verb(cache, options, CacheVerb::remove, "rm", "Remove snapshots, or records of a tier");
   add_paths(*remove, options);
   remove->add_option("--key", options.keys, "Records of the tier, by their keys' beginnings")
-      ->type_name("KEY ...")
+      ->type_name("KEY")
       ->check(digest_validator());
   remove
       ->add_option("--namespace", options.space,
@@ -156,16 +156,28 @@ void add_prune(CLI::App& cache, CacheOptions& options) {
       "  pagekv cache prune sessions/ --older-than 7d");
 }
 
+void check_verb(const CLI::App& cache) {
+  constexpr const char* kLegal = "; there are ls, show, verify, rm and prune";
+  const std::vector<std::string> unknown = cache.remaining();
+  if (!unknown.empty()) {
+    throw CLI::ValidationError("there is no command cache " + unknown.front() + kLegal);
+  }
+  if (cache.get_subcommands().empty()) {
+    throw CLI::ValidationError(std::string("cache needs a command") + kLegal);
+  }
+}
+
 }  // namespace
 
 CLI::App* add_cache(CLI::App& app, CacheOptions& options) {
   CLI::App* cache = app.add_subcommand("cache", "List, verify, remove snapshots and tiers");
-  cache->require_subcommand(1);
   add_list(*cache, options);
   add_show(*cache, options);
   add_verify(*cache, options);
   add_remove(*cache, options);
   add_prune(*cache, options);
+  cache->allow_extras();  // of its own: those of its subcommands are refused
+  cache->callback([cache] { check_verb(*cache); });
   cache->footer(
       "A PATH is a snapshot, a folder with snapshots in it, or the folder of a tier "
       "(docs/snapshots.md, docs/tier.md); what it is, is told by what is in it.");

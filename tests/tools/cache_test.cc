@@ -377,8 +377,9 @@ TEST_F(CacheCommand, RefusesWhatIsNothingOfItsOwn) {
 
 TEST_F(CacheCommand, RefusesCommandLinesThatMakeNoSense) {
   const std::string tier = path("pages"), file = path("sessions/b");
-  expect_refused({}, 2, "subcommand");
-  expect_refused({"list", tier}, 2, "pagekv: ");
+  expect_refused({}, 2, "there are ls, show, verify, rm and prune");
+  expect_refused({"list", tier}, 2, "no command cache list; there are ls");
+  expect_refused({"ls", tier, "--frobnicate"}, 2, "frobnicate");
   expect_refused({"ls"}, 2, "paths");
   expect_refused({"ls", tier, "--format", "xml"}, 2, "table");
   expect_refused({"ls", tier, "-q", "--format", "json"}, 2, "excludes");
