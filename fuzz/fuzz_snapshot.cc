@@ -199,7 +199,7 @@ SnapshotHeader read_description(std::string_view bytes) {
     header.first.push_back(input.number(header.tokens));
   }
   for (std::string* text : {&header.model, &header.adapter, &header.salt_digest, &header.numerics,
-                            &header.arithmetic}) {
+                            &header.arithmetic, &header.note}) {
     *text = input.text();
   }
   return header;
