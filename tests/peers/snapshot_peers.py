@@ -2,9 +2,9 @@
 
   snapshot_peers.py --rows PROGRAM --tables codebook_tables.h
 
-PROGRAM is the test executable `snapshot_rows`: it saves a file of every kind of format and, beside it,
-what gather() gives. The rows decoded here must be those, bit for bit. Exits with 77, "skipped", where
-safetensors is missing.
+PROGRAM is the test executable `snapshot_rows`: it saves a file of every kind of format and, beside
+it, what gather() gives. The rows decoded here must be those, bit for bit. Exits with 77, "skipped",
+where safetensors is missing.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def signs(dim):
 
 
 def unrotate(rows):
-    """Butterflies with strides 1, 2, 4, ... in blocks of a power of two, the norm, then the signs."""
+    """Butterflies, strides 1, 2, 4, ... in blocks of a power of two; the norm; then the signs."""
     dim = rows.shape[-1]
     block = dim & -dim
     stride = 1
@@ -143,9 +143,9 @@ def check_file(path, centroids):
             at += count
             found = decode(tensors, f"layers.{stored}.{side}", codec, dim, centroids)
             found = numpy.ascontiguousarray(found.transpose(1, 0, 2), dtype=F32)
-            different = int((found.view(numpy.uint32) != expected.view(numpy.uint32)).sum())
+            different = int((found.view("u4") != expected.view("u4")).sum())
             if different:
-                wrong.append(f"{different} of {count} elements of layers.{number}.{side} ({codec}), "
+                wrong.append(f"{different} of {count} elements of layers.{number}.{side}, {codec}, "
                              f"by {numpy.abs(found - expected).max()} at most")
     if at != len(gathered):
         wrong.append(f"{len(gathered)} elements gathered, {at} in the file")

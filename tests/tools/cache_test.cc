@@ -398,13 +398,12 @@ TEST_F(CacheCommand, RefusesCommandLinesThatMakeNoSense) {
   for (const char* time : {"7", "d", "-1d", "7y", "7dd", "99999999999999999d"}) {
     expect_refused({"prune", tier, "--older-than", time}, 2, "such as 12h or 7d");
   }
-  // No two keys of seven share sixteen digits, and some two of them share none.
   expect_refused({"show", tier, std::string(16, '0')}, 1, "there is no record");
   expect_refused({"rm", tier, "--namespace", std::string(64, '0')}, 1, "there is no namespace");
 }
 
 TEST_F(CacheCommand, AsksForMoreDigits) {
-  // Seventeen records: some two keys begin alike.
+  // Of more than sixteen keys some two begin alike.
   for (TokenId first = 1000; first < 1003; ++first) DiskCache(first).store(path("pages"), "m");
   std::vector<std::string> keys;
   for (const json& record : records()) keys.push_back(record["key"]);
