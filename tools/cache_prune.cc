@@ -5,6 +5,8 @@
 #include <chrono>
 #include <limits>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "pagekv/page_tier.h"
 #include "tools/cache.h"
@@ -108,8 +110,8 @@ int prune_tier(const Place& place, const CacheOptions& options) {
 
 int prune_folder(Place place, const CacheOptions& options) {
   std::vector<SnapshotFile>& files = place.snapshots;
-  std::stable_sort(files.begin(), files.end(), [](const SnapshotFile& a, const SnapshotFile& b) {
-    return a.modified_ns < b.modified_ns;
+  std::sort(files.begin(), files.end(), [](const SnapshotFile& a, const SnapshotFile& b) {
+    return std::tie(a.modified_ns, a.path) < std::tie(b.modified_ns, b.path);
   });
   Removed left{.count = static_cast<std::int64_t>(files.size())};
   for (const SnapshotFile& file : files) left.bytes += file.bytes;
