@@ -3,9 +3,11 @@
 // the rounds.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "core/test_backend.h"
@@ -78,6 +80,33 @@ TEST(SnapshotCrash, KilledAtRandom) {
   std::printf("%d rounds, %d left-over files, %d times no file\n", rounds, left_overs, absent);
   side.save_as(path, kTexts[0]);
   EXPECT_EQ(folder.files(), 1u) << "left-overs are gone";
+}
+
+// As on a full disk: the system takes the first bytes and refuses the others.
+TEST(SnapshotCrash, WhatDoesNotFitLeavesTheFileAsItWas) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("talk");
+  Side before;
+  before.save_as(path, kTexts[1]);
+  const std::string bytes = read_file(path);
+  const pid_t child = fork();
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{.rlim_cur = 20'000, .rlim_max = 20'000};
+    Side side;
+    const Sequence sequence = side.compute(kTexts[0]);
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+    const auto saved = save(side.cache.store(), sequence.ref(), ids(kTexts[0]), path);
+    const bool refused = !saved && saved.error().code() == ErrorCode::io_error &&
+                         saved.error().number(0) == EFBIG && side.cache.store().check();
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(read_file(path), bytes);
+  EXPECT_EQ(folder.files(), 1u);
 }
 
 TEST(SnapshotCrash, FilesThatAreBeingWrittenStay) {
