@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "pagekv/snapshot.h"
 #include "tools/console.h"
 
 namespace pagekv_tool {
@@ -41,15 +40,16 @@ void print_json(const pagekv::SnapshotInfo& info) {
                        {"offset", tensor.offset},
                        {"bytes", tensor.bytes}});
   }
-  const nlohmann::ordered_json object = {{"version", info.version},
-                                         {"tokens", info.tokens},
-                                         {"model", info.model},
-                                         {"adapter", info.adapter},
-                                         {"arithmetic", info.arithmetic},
-                                         {"numerics", info.numerics},
-                                         {"file_bytes", info.file_bytes},
-                                         {"layers", layers},
-                                         {"tensors", tensors}};
+  nlohmann::ordered_json object = {{"version", info.version},
+                                   {"tokens", info.tokens},
+                                   {"model", info.model},
+                                   {"adapter", info.adapter},
+                                   {"arithmetic", info.arithmetic},
+                                   {"numerics", info.numerics},
+                                   {"file_bytes", info.file_bytes},
+                                   {"layers", layers},
+                                   {"tensors", tensors}};
+  if (!info.note.empty()) object["note"] = info.note;
   fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
@@ -57,6 +57,7 @@ void print_text(const pagekv::SnapshotInfo& info) {
   fmt::print("tokens      {}\nmodel       {}\nadapter     {}\narithmetic  {}\nnumerics    {}\n",
              info.tokens, info.model, info.adapter.empty() ? "none" : info.adapter, info.arithmetic,
              info.numerics);
+  if (!info.note.empty()) fmt::print("note        {} bytes\n", info.note.size());
   fmt::print("file        {} ({} bytes), version {}\n\n",
              human_bytes(static_cast<double>(info.file_bytes)), info.file_bytes, info.version);
   fmt::print("{:>5}  {:>8}  {:>9}  {:>7}  {:<10}  {}\n", "layer", "kv heads", "dims", "window",
@@ -86,8 +87,12 @@ CLI::App* add_inspect(CLI::App& app, InspectOptions& options) {
 int inspect(const InspectOptions& options) {
   const auto info = pagekv::inspect(options.file, options.verify);
   if (!info) return report_error(info.error().message());
-  options.json ? print_json(*info) : print_text(*info);
+  print_snapshot(*info, options.json);
   return kExitOk;
+}
+
+void print_snapshot(const pagekv::SnapshotInfo& info, bool json) {
+  json ? print_json(info) : print_text(info);
 }
 
 }  // namespace pagekv_tool

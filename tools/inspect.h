@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "pagekv/snapshot.h"
+
 namespace pagekv_tool {
 
 struct InspectOptions {
@@ -14,5 +16,7 @@ struct InspectOptions {
 
 CLI::App* add_inspect(CLI::App& app, InspectOptions& options);
 int inspect(const InspectOptions& options);
+
+void print_snapshot(const pagekv::SnapshotInfo& info, bool json);
 
 }  // namespace pagekv_tool

@@ -8,6 +8,7 @@
 
 #include "pagekv/version.h"
 #include "tools/bench.h"
+#include "tools/cache.h"
 #include "tools/chat.h"
 #include "tools/console.h"
 #include "tools/info.h"
@@ -29,12 +30,14 @@ int main(int argc, char** argv) {
   ReplayOptions replay_options;
   InfoOptions info_options;
   InspectOptions inspect_options;
+  CacheOptions cache_options;
   const CLI::App* run_command = add_run(app, run_options);
   const CLI::App* chat_command = add_chat(app, chat_options);
   const CLI::App* ppl_command = add_ppl(app, ppl_options);
   const CLI::App* bench_command = add_bench(app, bench_options);
   const CLI::App* replay_command = add_replay(app, replay_options);
   const CLI::App* inspect_command = add_inspect(app, inspect_options);
+  const CLI::App* cache_command = add_cache(app, cache_options);
   add_info(app, info_options);
   try {
     app.parse(argc, argv);
@@ -51,6 +54,7 @@ int main(int argc, char** argv) {
                      : bench_command->parsed()   ? bench(bench_options)
                      : replay_command->parsed()  ? replay(replay_options)
                      : inspect_command->parsed() ? inspect(inspect_options)
+                     : cache_command->parsed()   ? cache(cache_options)
                                                  : info(info_options);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return report_error("cannot write to standard output");

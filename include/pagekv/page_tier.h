@@ -103,6 +103,8 @@ struct PageRecordInfo {
 };
 // Errors: corrupt_file (not a page's tag).
 PAGEKV_API Result<PageRecordInfo> read_page_tag(std::span<const std::byte> tag);
+// The key of the record that holds a namespace's secret name: for tools. Its tag is empty.
+PAGEKV_API Digest namespace_record_key(const Digest& space);
 
 class PAGEKV_API PageTier {
  public:

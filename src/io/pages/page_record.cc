@@ -113,6 +113,10 @@ std::vector<std::byte> write_tag(const PageTag& tag) {
 
 }  // namespace internal
 
+Digest namespace_record_key(const Digest& space) {
+  return internal::epoch_key(space);
+}
+
 Result<PageRecordInfo> read_page_tag(std::span<const std::byte> tag) {
   return internal::guard_memory([&]() -> Result<PageRecordInfo> {
     const auto bad = [] {
