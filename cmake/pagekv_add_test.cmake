@@ -13,7 +13,10 @@ function(pagekv_add_test name)
     list(APPEND arg_LABELS quick)
   endif()
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 900)  # against hangs; slow machines and emulators are given time
+    set(arg_TIMEOUT 900)  # against hangs; slow machines are given time
+  endif()
+  if(CMAKE_CROSSCOMPILING)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6")  # emulators are, too
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

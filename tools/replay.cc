@@ -87,6 +87,21 @@ pagekv::Result<Trace> load_trace(const ReplayOptions& options) {
                     options.block_tokens, tokenizer.get());
 }
 
+void add_tier_columns(const ReplayResult& result, std::int64_t block_bytes, ReportRow& row) {
+  const auto moved = [&](std::int64_t blocks) {
+    return fmt::format("{} ({})", blocks, human_bytes(static_cast<double>(blocks * block_bytes)));
+  };
+  row.shown.push_back(
+      {"from tier", fmt::format("{:.4f}", share(result.risen_blocks, result.blocks))});
+  row.shown.push_back({"up", moved(result.risen_blocks)});
+  row.shown.push_back({"down", moved(result.sunk_blocks)});
+  row.fields["up_blocks"] = result.risen_blocks;
+  row.fields["down_blocks"] = result.sunk_blocks;
+  row.fields["up_bytes"] = result.risen_blocks * block_bytes;
+  row.fields["down_bytes"] = result.sunk_blocks * block_bytes;
+  row.fields["tier_seconds"] = result.tier_seconds;
+}
+
 ReportRow row_of(const Case& one, const ReplayOptions& options, std::int64_t block_bytes) {
   const ReplayResult& result = one.result;
   const double hit_rate = share(result.hit_blocks, result.blocks);
@@ -116,15 +131,6 @@ ReportRow row_of(const Case& one, const ReplayOptions& options, std::int64_t blo
       {"block ops/s", fmt::format("{:.3g}", per_second)},
       {"digest µs", fmt::format("{:.2f}", result.digest_seconds_per_page * 1e6)},
   };
-  if (!options.tier.path.empty()) {
-    const auto moved = [&](std::int64_t blocks) {
-      return fmt::format("{} ({})", blocks, bytes(blocks));
-    };
-    row.shown.push_back(
-        {"from tier", fmt::format("{:.4f}", share(result.risen_blocks, result.blocks))});
-    row.shown.push_back({"up", moved(result.risen_blocks)});
-    row.shown.push_back({"down", moved(result.sunk_blocks)});
-  }
   row.fields = {
       {"capacity", one.capacity == kUnlimited ? nlohmann::ordered_json()
                                               : nlohmann::ordered_json(one.capacity)},
@@ -152,13 +158,7 @@ ReportRow row_of(const Case& one, const ReplayOptions& options, std::int64_t blo
       {"digest_us", result.digest_seconds_per_page * 1e6},
       {"index_bytes_per_block", result.index_bytes_per_block},
   };
-  if (!options.tier.path.empty()) {
-    row.fields["up_blocks"] = result.risen_blocks;
-    row.fields["down_blocks"] = result.sunk_blocks;
-    row.fields["up_bytes"] = result.risen_blocks * block_bytes;
-    row.fields["down_bytes"] = result.sunk_blocks * block_bytes;
-    row.fields["tier_seconds"] = result.tier_seconds;
-  }
+  if (!options.tier.path.empty()) add_tier_columns(result, block_bytes, row);
   return row;
 }
 

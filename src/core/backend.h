@@ -57,6 +57,13 @@ struct Fence {
   std::uint64_t ticket = 0;
 };
 
+// A plane of one side of a head.
+struct HeadPlane {
+  bool keys = true;
+  int plane = 0;
+  std::int64_t head = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -82,12 +89,13 @@ class Backend {
   virtual void gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k, MutableRows v,
                       Stream stream) = 0;
 
-  // One plane of all heads in canonical order, [kv_head][token][row bytes], contiguous: out of pages,
-  // and into them. Never touches a byte of a token outside the span.
-  virtual void read_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
+  // One plane of one head in canonical order, [token][row bytes], contiguous: out of pages, and
+  // into them. Never touches a byte of a token outside the span. On the calling thread, any number
+  // of which may be at it.
+  virtual void read_plane(const LayerAddress& layer, const ReadSpan& span, HeadPlane of,
                           std::byte* to) = 0;
-  virtual void write_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
-                           const std::byte* from, std::int64_t head_stride) = 0;
+  virtual void write_plane(const LayerAddress& layer, const ReadSpan& span, HeadPlane of,
+                           const std::byte* from) = 0;
 
   virtual AttendCut attend_cut() const = 0;
   // Floats of PlanState::workspace that attend() needs on any layer of the plan's group.

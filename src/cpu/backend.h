@@ -31,10 +31,10 @@ class CpuBackend final : public Backend {
   void gather(const LayerAddress& layer, const ReadSpan& span, MutableRows k, MutableRows v,
               Stream stream) override;
 
-  void read_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
+  void read_plane(const LayerAddress& layer, const ReadSpan& span, HeadPlane of,
                   std::byte* to) override;
-  void write_plane(const LayerAddress& layer, const ReadSpan& span, bool keys, int plane,
-                   const std::byte* from, std::int64_t head_stride) override;
+  void write_plane(const LayerAddress& layer, const ReadSpan& span, HeadPlane of,
+                   const std::byte* from) override;
   AttendCut attend_cut() const override;
   std::int64_t workspace_floats(const CacheLayout& layout, const PlanState& plan) const override;
   void attend(const LayerAddress& layer, PlanState& plan, const AttendArgs& args, float scale,

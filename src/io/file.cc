@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,8 @@
 namespace pagekv::inline v0::internal {
 
 namespace {
+
+constexpr const char* kSaving = ".saving.";  // between a file's name and what makes it another
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // what one call moves for sure
 
@@ -91,17 +94,38 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
       path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})) {}
 
+// A file that is being written is locked, so one that is not was left by a process that ended.
+void OutputFile::remove_left_overs(const std::string& path) {
+  const std::string begin = std::filesystem::path(path).filename().string() + kSaving;
+  std::error_code error;  // a folder that cannot be read is somebody else's to complain about
+  std::filesystem::directory_iterator at(folder_of(path), error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    if (!at->path().filename().string().starts_with(begin)) continue;
+    const int file = ::open(at->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0) continue;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(file);
+  }
+}
+
 Result<OutputFile> OutputFile::create(const std::string& path) {
+  remove_left_overs(path);
   OutputFile file;
   file.path_ = path;
   static std::atomic<unsigned> counter{0};
-  for (;;) {  // until the name is new: an old one may be left of a process that was killed
-    std::string name = path + "." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  for (;;) {  // until the name is new
+    std::string name =
+        path + kSaving + std::to_string(::getpid()) + "." + std::to_string(counter++);
     file.descriptor_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file.descriptor_ < 0 && errno == EEXIST) continue;
     if (file.descriptor_ < 0) return failed("create", path);
     file.temporary_ = std::move(name);
-    return file;
+    // Another process may have taken it for a left-over before it was locked.
+    struct stat status{};
+    const bool locked = ::flock(file.descriptor_, LOCK_EX | LOCK_NB) == 0;
+    if (::fstat(file.descriptor_, &status) == 0 && status.st_nlink > 0 && locked) return file;
+    ::close(std::exchange(file.descriptor_, -1));
+    ::unlink(std::exchange(file.temporary_, {}).c_str());
   }
 }
 
@@ -119,10 +143,11 @@ Status OutputFile::write(std::int64_t offset, std::span<const std::byte> from) {
 
 Status OutputFile::finish(bool sync) {
   if (sync && ::fsync(descriptor_) != 0) return failed("sync", path_);
-  const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0) return failed("close", path_);
+  // Locked until it has its name.
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("name", path_);
   temporary_.clear();
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) return failed("close", path_);
   return sync ? sync_folder(path_) : Status();
 }
 

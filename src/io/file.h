@@ -30,7 +30,8 @@ class InputFile {
   std::string path_;
 };
 
-// Written beside its name, and renamed to it by finish(); gone if that is never called.
+// Written beside its name, and renamed to it by finish(); gone if that is never called. What a
+// process that was killed left of the same name goes when the next one begins.
 class OutputFile {
  public:
   OutputFile() = default;
@@ -44,6 +45,8 @@ class OutputFile {
   Status finish(bool sync);
 
  private:
+  static void remove_left_overs(const std::string& path);
+
   int descriptor_ = -1;
   std::string path_;
   std::string temporary_;

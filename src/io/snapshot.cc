@@ -11,6 +11,7 @@
 #include "core/windows.h"
 #include "io/checksum.h"
 #include "io/file.h"
+#include "io/parallel.h"
 #include "io/snapshot_header.h"
 
 namespace pagekv::inline v0 {
@@ -53,11 +54,29 @@ void fill(const Store& store, ViewRef view, std::span<const TokenId> tokens,
     return;
   }
   StoreCore& core = *store.core();
-  const internal::PageTable& table = view.holder()->table(core.layout().layer(part.layer).group);
-  core.backend().read_plane(
-      core.address(part.layer),
-      {.pages = table.pages.data(), .begin = part.first, .end = view.length()}, part.keys,
-      part.plane, buffer.data());
+  const LayerLayout& layer = core.layout().layer(part.layer);
+  const internal::PageTable& table = view.holder()->table(layer.group);
+  const internal::ReadSpan span{
+      .pages = table.pages.data(), .begin = part.first, .end = view.length()};
+  for (int head = 0; head < layer.spec.kv_heads; ++head) {
+    core.backend().read_plane(core.address(part.layer), span, {part.keys, part.plane, head},
+                              buffer.data() + head * (span.end - span.begin) * part.row_bytes);
+  }
+}
+
+// Fills, sums and writes every part, several at a time.
+Status write_parts(const Store& store, ViewRef view, std::span<const TokenId> tokens,
+                   OutputFile& file, SnapshotHeader& header) {
+  Executor& executor = store.core()->backend().executor();
+  std::vector<Buffer> buffers(static_cast<std::size_t>(executor.threads()));
+  const auto write = [&](int worker, std::int64_t index) -> Status {
+    SnapshotPart& part = header.parts[static_cast<std::size_t>(index)];
+    Buffer& buffer = buffers[static_cast<std::size_t>(worker)];
+    fill(store, view, tokens, part, buffer);
+    part.checksum = internal::checksum(buffer, part.tensor.bytes);
+    return file.write(part.tensor.offset, buffer);
+  };
+  return internal::try_for_each(executor, static_cast<std::int64_t>(header.parts.size()), write);
 }
 
 // --- load --------------------------------------------------------------------------------------
@@ -136,12 +155,13 @@ Status verify_part(const InputFile& file, const SnapshotPart& part, Buffer& buff
               file.path() + ": the data of " + part.tensor.name + " does not match its checksum");
 }
 
-Status verify_parts(const InputFile& file, const SnapshotHeader& header) {
-  Buffer buffer;
-  for (const SnapshotPart& part : header.parts) {
-    if (auto ok = verify_part(file, part, buffer); !ok) return ok;
-  }
-  return {};
+Status verify_parts(const InputFile& file, const SnapshotHeader& header, Executor& executor) {
+  std::vector<Buffer> buffers(static_cast<std::size_t>(executor.threads()));
+  const auto verify = [&](int worker, std::int64_t index) {
+    return verify_part(file, header.parts[static_cast<std::size_t>(index)],
+                       buffers[static_cast<std::size_t>(worker)]);
+  };
+  return internal::try_for_each(executor, static_cast<std::int64_t>(header.parts.size()), verify);
 }
 
 Result<std::vector<TokenId>> read_tokens(const InputFile& file, const SnapshotHeader& header) {
@@ -153,48 +173,59 @@ Result<std::vector<TokenId>> read_tokens(const InputFile& file, const SnapshotHe
   return tokens;
 }
 
-// The rows of tokens [begin, end) of one part, where the file has them, into the step's pages.
-Status load_rows(const InputFile& file, const SnapshotHeader& header, const SnapshotPart& part,
+// A part's rows of one head.
+struct HeadRows {
+  const SnapshotPart* part;
+  int head;
+};
+
+std::vector<HeadRows> all_heads(const SnapshotHeader& header) {
+  std::vector<HeadRows> all;
+  for (const SnapshotPart& part : header.parts) {
+    if (part.layer < 0) continue;
+    const int heads = header.layers[static_cast<std::size_t>(part.layer)].kv_heads;
+    for (int head = 0; head < heads; ++head) all.push_back({&part, head});
+  }
+  return all;
+}
+
+// Those of tokens [begin, end), where the file has them, into the step's pages.
+Status load_rows(const InputFile& file, const SnapshotHeader& header, const HeadRows& rows,
                  StoreCore& core, const internal::SequenceState& sequence, std::int64_t begin,
                  std::int64_t end, Buffer& buffer) {
+  const SnapshotPart& part = *rows.part;
   begin = std::max(begin, part.first);
   if (begin >= end) return {};
-  const LayerLayout& layer = core.layout().layer(part.layer);
-  const std::int64_t rows = end - begin;
-  const std::int64_t head_bytes = (header.tokens - part.first) * part.row_bytes;
-  buffer.resize(static_cast<std::size_t>(layer.spec.kv_heads * rows * part.row_bytes));
-  for (int head = 0; head < layer.spec.kv_heads; ++head) {
-    const std::span to =
-        std::span(buffer).subspan(static_cast<std::size_t>(head * rows * part.row_bytes),
-                                  static_cast<std::size_t>(rows * part.row_bytes));
-    const std::int64_t offset =
-        part.tensor.offset + head * head_bytes + (begin - part.first) * part.row_bytes;
-    if (auto ok = file.read(offset, to); !ok) return ok;
-  }
-  core.backend().write_plane(
-      core.address(part.layer),
-      {.pages = sequence.table(layer.group).pages.data(), .begin = begin, .end = end}, part.keys,
-      part.plane, buffer.data(), rows * part.row_bytes);
+  buffer.resize(static_cast<std::size_t>((end - begin) * part.row_bytes));
+  const std::int64_t row = rows.head * (header.tokens - part.first) + begin - part.first;
+  if (auto ok = file.read(part.tensor.offset + row * part.row_bytes, buffer); !ok) return ok;
+  const internal::PageTable& table = sequence.table(core.layout().layer(part.layer).group);
+  core.backend().write_plane(core.address(part.layer),
+                             {.pages = table.pages.data(), .begin = begin, .end = end},
+                             {part.keys, part.plane, rows.head}, buffer.data());
   return {};
 }
 
 // A sequence that grows to `tokens` tokens, step by step as one that is computed does.
 Status load_steps(const InputFile& file, const SnapshotHeader& header, Store& store,
                   std::int64_t tokens, Sequence& sequence) {
-  Buffer buffer;
+  Executor& executor = store.core()->backend().executor();
+  std::vector<Buffer> buffers(static_cast<std::size_t>(executor.threads()));
+  const std::vector<HeadRows> heads = all_heads(header);
   for (std::int64_t begin = 0; begin < tokens; begin += kTokensPerStep) {
     const Append append{&sequence, std::min(kTokensPerStep, tokens - begin)};
     auto state = internal::reserve_step(store.core(), {&append, 1});
     if (!state) return tl::unexpected(state.error());
     std::fill((*state)->written.begin(), (*state)->written.end(), std::uint8_t{1});
     Step step(std::move(*state));
-    for (const SnapshotPart& part : header.parts) {
-      if (part.layer < 0) continue;
-      if (auto ok = load_rows(file, header, part, *store.core(), *sequence.state(), begin,
-                              begin + append.tokens, buffer);
-          !ok) {
-        return ok;
-      }
+    const auto load = [&](int worker, std::int64_t index) {
+      return load_rows(file, header, heads[static_cast<std::size_t>(index)], *store.core(),
+                       *sequence.state(), begin, begin + append.tokens,
+                       buffers[static_cast<std::size_t>(worker)]);
+    };
+    if (auto ok = internal::try_for_each(executor, static_cast<std::int64_t>(heads.size()), load);
+        !ok) {
+      return ok;
     }
     if (auto done = step.commit(); !done) return tl::unexpected(done.error());
   }
@@ -237,11 +268,8 @@ Result<std::int64_t> save(const Store& store, ViewRef view, std::span<const Toke
     if (auto ok = internal::lay_out(header); !ok) return tl::unexpected(ok.error());
     auto file = OutputFile::create(path);
     if (!file) return tl::unexpected(file.error());
-    Buffer buffer;
-    for (SnapshotPart& part : header.parts) {
-      fill(store, view, tokens, part, buffer);
-      part.checksum = internal::checksum(buffer, part.tensor.bytes);
-      if (auto ok = file->write(part.tensor.offset, buffer); !ok) return tl::unexpected(ok.error());
+    if (auto ok = write_parts(store, view, tokens, *file, header); !ok) {
+      return tl::unexpected(ok.error());
     }
     const std::string text = internal::write_header(header);
     if (auto ok = file->write(0, std::as_bytes(std::span(text))); !ok) {
@@ -262,7 +290,8 @@ Result<LoadedSequence> load(Store& store, const std::string& path, const LoadOpt
         options.max_tokens < 0 ? header->tokens : std::min(options.max_tokens, header->tokens);
     Status fits = check_fits(*file, *header, store, options);
     if (fits) fits = check_windows(*header, length);
-    if (fits && options.verify) fits = verify_parts(*file, *header);
+    if (fits && options.verify)
+      fits = verify_parts(*file, *header, store.core()->backend().executor());
     if (!fits) return tl::unexpected(fits.error());
     auto tokens = read_tokens(*file, *header);
     if (!tokens) return tl::unexpected(tokens.error());
@@ -284,7 +313,8 @@ Result<SnapshotInfo> inspect(const std::string& path, bool verify) {
     auto header = internal::read_header(*file);
     if (!header) return tl::unexpected(header.error());
     if (verify) {
-      if (auto ok = verify_parts(*file, *header); !ok) return tl::unexpected(ok.error());
+      const auto executor = make_serial_executor();
+      if (auto ok = verify_parts(*file, *header, *executor); !ok) return tl::unexpected(ok.error());
     }
     SnapshotInfo info{.version = header->version,
                       .tokens = header->tokens,

@@ -49,13 +49,13 @@ class TestBackend final : public internal::Backend {
               MutableRows v, Stream stream) override {
     inner_.backend().gather(layer, span, k, v, stream);
   }
-  void read_plane(const internal::LayerAddress& layer, const internal::ReadSpan& span, bool keys,
-                  int plane, std::byte* to) override {
-    inner_.backend().read_plane(layer, span, keys, plane, to);
+  void read_plane(const internal::LayerAddress& layer, const internal::ReadSpan& span,
+                  internal::HeadPlane of, std::byte* to) override {
+    inner_.backend().read_plane(layer, span, of, to);
   }
-  void write_plane(const internal::LayerAddress& layer, const internal::ReadSpan& span, bool keys,
-                   int plane, const std::byte* from, std::int64_t head_stride) override {
-    inner_.backend().write_plane(layer, span, keys, plane, from, head_stride);
+  void write_plane(const internal::LayerAddress& layer, const internal::ReadSpan& span,
+                   internal::HeadPlane of, const std::byte* from) override {
+    inner_.backend().write_plane(layer, span, of, from);
   }
   internal::AttendCut attend_cut() const override { return inner_.backend().attend_cut(); }
   std::int64_t workspace_floats(const CacheLayout& layout,

@@ -7,7 +7,7 @@ stands alone; any other is the body of a function, whose parameters a comment ju
 
 commands: every `$ pagekv ...` line of a ```console block runs (the command is in DIRECTORY) and
 prints on stdout what the block shows; `...` stands for any text, alone on a line for any lines. Commands
-that need the demo model are skipped where it is not in the cache.
+that need the demo model are skipped where it is not in the cache. For /tmp they have a folder of their own.
 links: relative links, their #anchors, the addresses of [texts] where a document lists addresses at its end, and what
 stands in `back quotes`, paths of the tree and tests (`Suite.Name`), exist.
 """
@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 import repo
 
@@ -106,8 +107,8 @@ def pattern(shown):
     return re.compile("".join(parts))
 
 
-def run_command(command, directory):
-    words = shlex.split(command)
+def run_command(command, directory, scratch):
+    words = shlex.split(command.replace("/tmp/", scratch + "/"))
     words[0] = str(pathlib.Path(directory, words[0]))
     return subprocess.run(words, cwd=repo.ROOT, capture_output=True, text=True, timeout=300)
 
@@ -115,6 +116,7 @@ def run_command(command, directory):
 def check_commands(directory):
     findings = repo.Findings()
     run = skipped = 0
+    scratch = tempfile.TemporaryDirectory()
     for path, first_line, _, body in blocks("console"):
         for line, command, shown in commands(first_line, body):
             program = command.split()[0]
@@ -127,7 +129,7 @@ def check_commands(directory):
                 skipped += 1
                 continue
             run += 1
-            done = run_command(command, directory)
+            done = run_command(command, directory, scratch.name)
             if done.returncode:
                 findings.add(path, line, f"exit code {done.returncode}\n{done.stderr}")
             elif not pattern(shown).fullmatch(done.stdout if done.stdout.endswith("\n")

@@ -208,17 +208,27 @@ Status PageFetchState::take_pages(const Piece& piece, std::int64_t end) {
   if (!state) return tl::unexpected(state.error());
   std::ranges::fill((*state)->written, std::uint8_t{1});
   Step step(std::move(*state));
-  std::size_t at = 0;
+  struct Record {
+    std::int64_t page;
+    int group;
+  };
+  std::vector<Record> records;  // in the order of the answers
   std::int64_t bytes = 0;
   for (std::int64_t page = piece.first; page < end; ++page) {
     for (int group = 0; group < groups(); ++group) {
       if (!wanted(page, group)) continue;
-      const TierAnswer& answer = piece.batch.answer(at++);
-      tier_->record(group).write(*tier_->core(), sequence_.state()->table(group), page,
-                                 answer.value.data());
-      bytes += static_cast<std::int64_t>(answer.value.size());
+      records.push_back({page, group});
+      bytes += tier_->record(group).bytes();
     }
   }
+  const auto write = [&](int /* worker */, std::int64_t index) {
+    const auto at = static_cast<std::size_t>(index);
+    const auto [page, group] = records[at];
+    tier_->record(group).write(*tier_->core(), sequence_.state()->table(group), page,
+                               piece.batch.answer(at).value.data());
+  };
+  tier_->core()->backend().executor().parallel_for(static_cast<std::int64_t>(records.size()),
+                                                   write);
   if (auto done = step.commit(); !done) return tl::unexpected(done.error());
   fetched_pages_ += end - piece.first;
   tier_->count(&PageTierStats::fetched_bytes, bytes);

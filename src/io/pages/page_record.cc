@@ -69,8 +69,10 @@ PageRecord::PageRecord(const CacheLayout& layout, int group) : page_tokens_(layo
       for (int plane = 0; plane < kMaxPlanes; ++plane) {
         const std::int64_t row_bytes = planes[static_cast<std::size_t>(plane)].row_bytes;
         if (row_bytes == 0) continue;
-        parts_.push_back({layer, keys, plane, bytes_, page_tokens_ * row_bytes});
-        bytes_ += at.spec.kv_heads * page_tokens_ * row_bytes;
+        for (int head = 0; head < at.spec.kv_heads; ++head) {
+          parts_.push_back({layer, {keys, plane, head}, bytes_});
+          bytes_ += page_tokens_ * row_bytes;
+        }
       }
     }
   }
@@ -81,8 +83,7 @@ void PageRecord::read(StoreCore& core, const PageTable& table, std::int64_t page
   const ReadSpan span{
       .pages = table.pages.data(), .begin = page * page_tokens_, .end = (page + 1) * page_tokens_};
   for (const Part& part : parts_) {
-    core.backend().read_plane(core.address(part.layer), span, part.keys, part.plane,
-                              to + part.offset);
+    core.backend().read_plane(core.address(part.layer), span, part.of, to + part.offset);
   }
 }
 
@@ -91,8 +92,7 @@ void PageRecord::write(StoreCore& core, const PageTable& table, std::int64_t pag
   const ReadSpan span{
       .pages = table.pages.data(), .begin = page * page_tokens_, .end = (page + 1) * page_tokens_};
   for (const Part& part : parts_) {
-    core.backend().write_plane(core.address(part.layer), span, part.keys, part.plane,
-                               from + part.offset, part.head_bytes);
+    core.backend().write_plane(core.address(part.layer), span, part.of, from + part.offset);
   }
 }
 

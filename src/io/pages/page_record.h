@@ -27,7 +27,8 @@ class PageRecord {
   PageRecord(const CacheLayout& layout, int group);
 
   std::int64_t bytes() const { return bytes_; }
-  // Rows of page `page` of a table, all of which are there, and back into it.
+  // Rows of page `page` of a table, all of which are there, and back into it. On the calling
+  // thread.
   void read(StoreCore& core, const PageTable& table, std::int64_t page, std::byte* to) const;
   void write(StoreCore& core, const PageTable& table, std::int64_t page,
              const std::byte* from) const;
@@ -35,10 +36,8 @@ class PageRecord {
  private:
   struct Part {
     int layer;
-    bool keys;
-    int plane;
+    HeadPlane of;
     std::int64_t offset;
-    std::int64_t head_bytes;
   };
   std::int64_t page_tokens_;
   std::int64_t bytes_ = 0;
