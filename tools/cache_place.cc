@@ -90,7 +90,9 @@ Result<Place> find_folder(const std::string& path, const std::string& why_no_tie
   std::vector<std::string> files;
   std::filesystem::directory_iterator at(path, error);
   for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
-    files.push_back(at->path().string());
+    // Not yet a snapshot: docs/snapshots.md.
+    const bool being_saved = at->path().filename().string().find(".saving.") != std::string::npos;
+    if (!being_saved) files.push_back(at->path().string());
   }
   if (error) return refused(path, error.value());
   std::sort(files.begin(), files.end());

@@ -28,11 +28,12 @@ namespace pagekv::inline v0 {
 inline constexpr std::size_t kMaxSnapshotNoteBytes = std::size_t{1} << 20;
 
 struct SaveOptions {
-  NamespaceSpec identity = {};  // what the content depends on; the salt is kept as a digest only
+  // What the content depends on, UTF-8; the salt is kept as a digest only.
+  NamespaceSpec identity = {};
   // Text of the caller's, UTF-8, at most kMaxSnapshotNoteBytes: what it needs to go on, such as the
   // state of a sampler. Empty: none.
   std::string note = {};
-  bool sync = true;             // on the disk, and not only in the system's cache, when it returns
+  bool sync = true;  // on the disk, and not only in the system's cache, when it returns
 };
 
 struct LoadOptions {

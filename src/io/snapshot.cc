@@ -263,6 +263,11 @@ Result<std::int64_t> save(const Store& store, ViewRef view, std::span<const Toke
                  static_cast<std::int64_t>(kMaxSnapshotNoteBytes)});
   }
   return guard_memory([&]() -> Result<std::int64_t> {
+    for (const std::string* text :
+         {&options.identity.model, &options.identity.adapter, &options.note}) {
+      if (internal::is_utf8(*text)) continue;
+      return fail(ErrorCode::invalid_argument, "model, adapter and note must be UTF-8");
+    }
     SnapshotHeader header =
         describe(store, view, static_cast<std::int64_t>(tokens.size()), options);
     if (auto ok = internal::lay_out(header); !ok) return tl::unexpected(ok.error());

@@ -292,6 +292,11 @@ class Parser {
 
 }  // namespace
 
+bool is_utf8(const std::string& text) {
+  // Invalid bytes become U+FFFD, which is longer than what it stands for, or not written like it.
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace)) == text;
+}
+
 void set_identity(SnapshotHeader& header, const NamespaceSpec& spec, const std::string& numerics) {
   header.model = spec.model;
   header.adapter = spec.adapter;

@@ -45,6 +45,8 @@ struct SnapshotHeader {
 
 // The identity as it stands in files.
 void set_identity(SnapshotHeader& header, const NamespaceSpec& spec, const std::string& numerics);
+// Whether a text can stand in the header. What is no UTF-8 would not come back as it was.
+bool is_utf8(const std::string& text);
 // Fills parts, header_bytes and file_bytes from all that stands before them. Errors:
 // invalid_argument (layers that no layout has).
 Status lay_out(SnapshotHeader& header);

@@ -293,6 +293,14 @@ TEST_F(SnapshotRefusals, ANoteIsTheCallers) {
                             {.note = longest + "x"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::invalid_argument);
+  for (const SaveOptions& bad :
+       {SaveOptions{.identity = {.model = "\xff"}}, SaveOptions{.identity = {.adapter = "a\xc3"}},
+        SaveOptions{.note = "\xed\xa0\x80"}}) {
+    EXPECT_EQ(save(side_.cache.store(), sequence.ref(), ids(tokens_), folder_.path("n"), bad)
+                  .error()
+                  .code(),
+              ErrorCode::invalid_argument);
+  }
 }
 
 TEST_F(SnapshotRefusals, EmptySequencesAreFilesToo) {
