@@ -11,6 +11,7 @@
 #include "core/prefix/digest.h"
 #include "core/test_backend.h"
 #include "core/token_cache.h"
+#include "io/settings.h"
 #include "io/snapshot_header.h"
 #include "pagekv/snapshot.h"
 #include "support/files.h"
@@ -22,32 +23,13 @@ const Tokens kTokens = count_up(11, 40);
 constexpr std::uint32_t kNotComputed = 77;  // named by the file, without rows
 const NamespaceSpec kIdentity{.model = "golden", .adapter = "adapter", .salt = "salt"};
 
-struct Setting {
-  const char* name;
-  const char* format;
-  const char* overrides;
-  std::vector<std::int64_t> windows;
-  int donor = -1;  // of the last layer
-};
-
 class Golden : public ::testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (std::getenv("PAGEKV_MAKE_GOLDEN") != nullptr) save_today(golden_path());
   }
 
-  static LayoutSpec layout() {
-    const Format base = *Format::parse(GetParam().format);
-    const auto layers = static_cast<int>(GetParam().windows.size());
-    const auto formats = parse_layer_formats(base, GetParam().overrides, layers);
-    LayoutSpec spec = small_layout(GetParam().windows, base);
-    for (std::size_t at = 0; at < spec.layers.size(); ++at) {
-      spec.layers[at].format = formats->at(at);
-      spec.layers[at].key_dim = spec.layers[at].value_dim = 32;
-    }
-    if (GetParam().donor >= 0) spec.layers.back().donor = GetParam().donor;
-    return spec;
-  }
+  static LayoutSpec layout() { return testing::layout(GetParam(), 16, 0); }
 
   static std::string golden_path() {
     return std::string(PAGEKV_GOLDEN_FOLDER) + "/" + GetParam().name + ".safetensors";

@@ -10,38 +10,14 @@
 
 #include "core/test_backend.h"
 #include "core/token_cache.h"
+#include "io/settings.h"
 #include "support/files.h"
-#include "support/random_data.h"
 #include "support/random_history.h"
 
 namespace pagekv::testing {
 namespace {
 
-constexpr int kQueryHeads = 4;
-constexpr std::int64_t kPage = 16;
-
-struct Setting {
-  const char* name;
-  const char* format;
-  const char* overrides;
-  std::vector<std::int64_t> windows;
-  int donor = -1;  // of the last layer
-};
 const Setting kPlain{"plain", "bf16", "", {0, 0}};
-
-LayoutSpec layout(const Setting& setting, std::int64_t page_tokens = kPage) {
-  const Format base = *Format::parse(setting.format);
-  const int layers = static_cast<int>(setting.windows.size());
-  const auto formats = parse_layer_formats(base, setting.overrides, layers);
-  LayoutSpec spec = small_layout(setting.windows, base, page_tokens, 20);
-  for (std::size_t at = 0; at < spec.layers.size(); ++at) {
-    spec.layers[at].format = formats->at(at);
-    spec.layers[at].key_dim = 32;
-    spec.layers[at].value_dim = 32;
-  }
-  if (setting.donor >= 0) spec.layers.back().donor = setting.donor;
-  return spec;
-}
 
 std::int64_t cap_bytes(const LayoutSpec& spec, std::int64_t pages) {
   const CacheLayout layout = *CacheLayout::make(spec);
@@ -109,24 +85,7 @@ class Side {
     EXPECT_TRUE(pages_.flush());
     return *stored;
   }
-  std::vector<float> attend(const Sequence& sequence) {
-    Random random(5);
-    Tensor q(DType::f32, 1, kQueryHeads, 32);
-    q.fill_normal(random, 0.05f);
-    std::vector<float> all;
-    for (int layer = 0; layer < cache_.layout().layer_count(); ++layer) {
-      const QueryRows row{.view = sequence.ref()};
-      auto plan = cache_.store().plan(
-          {&row, 1}, {.group = cache_.layout().layer(layer).group, .query_heads = kQueryHeads});
-      EXPECT_TRUE(plan);
-      std::vector<float> out(kQueryHeads * 32);
-      EXPECT_TRUE(plan->run(
-          layer,
-          {.q = q.view(0), .out = MutableRows::packed(out.data(), DType::f32, kQueryHeads, 32)}));
-      all.insert(all.end(), out.begin(), out.end());
-    }
-    return all;
-  }
+  std::vector<float> attend(const Sequence& sequence) { return attend_all(cache_, sequence); }
   void expect_good_books() {
     EXPECT_TRUE(cache_.store().check());
     EXPECT_TRUE(index_.check());
@@ -195,16 +154,8 @@ TEST_P(PageTierOf, GivenUpInMemoryComesUpAgain) {
   EXPECT_EQ(side.pages().stats().wrong_records, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Settings, PageTierOf,
-    ::testing::Values(kPlain, Setting{"kv8", "kv8", "", {0}}, Setting{"kv3", "kv3", "", {0, 0}},
-                      Setting{"k8v3", "k8v3", "", {0, 0}},
-                      Setting{"codebooks", "k=codebook:5:head:rot,v=codebook:2:norm", "", {0}},
-                      Setting{"mixed", "k4v4", "0=f32;1=kv5:f16:rot", {0, 0, 0}},
-                      Setting{"windows", "kv4", "0=f32", {0, 40, 100}},
-                      Setting{"windows_only", "bf16", "", {40, 64}},
-                      Setting{"donors", "kv6", "", {0, 40, 0}, 0}),
-    [](const auto& setting) { return std::string(setting.param.name); });
+INSTANTIATE_TEST_SUITE_P(Settings, PageTierOf, ::testing::ValuesIn(all_settings()),
+                         [](const auto& setting) { return std::string(setting.param.name); });
 
 class PagesBelow : public ::testing::Test {
  protected:

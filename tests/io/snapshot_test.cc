@@ -10,36 +10,13 @@
 
 #include "core/test_backend.h"
 #include "core/token_cache.h"
+#include "io/settings.h"
 #include "support/files.h"
-#include "support/random_data.h"
 
 namespace pagekv::testing {
 namespace {
 
-constexpr int kQueryHeads = 4;
 const NamespaceSpec kIdentity{.model = "m", .adapter = "a", .salt = "s"};
-
-struct Setting {
-  const char* name;
-  const char* format;
-  const char* overrides;
-  std::vector<std::int64_t> windows;
-  int donor = -1;  // of the last layer
-};
-
-LayoutSpec layout(const Setting& setting, std::int64_t page_tokens, std::int64_t slack = 20) {
-  const Format base = *Format::parse(setting.format);
-  const int layers = static_cast<int>(setting.windows.size());
-  const auto formats = parse_layer_formats(base, setting.overrides, layers);
-  LayoutSpec spec = small_layout(setting.windows, base, page_tokens, slack);
-  for (std::size_t at = 0; at < spec.layers.size(); ++at) {
-    spec.layers[at].format = formats->at(at);
-    spec.layers[at].key_dim = 32;
-    spec.layers[at].value_dim = 32;
-  }
-  if (setting.donor >= 0) spec.layers.back().donor = setting.donor;
-  return spec;
-}
 
 struct Side {
   explicit Side(LayoutSpec spec, std::int64_t cap_bytes = 16 << 20)
@@ -54,26 +31,7 @@ struct Side {
     }
     return sequence;
   }
-  std::vector<float> attend(const Sequence& sequence) {
-    Random random(5);
-    Tensor q(DType::f32, 1, kQueryHeads, 32);
-    q.fill_normal(random, 0.05f);
-    std::vector<float> all;
-    for (int layer = 0; layer < cache.layout().layer_count(); ++layer) {
-      const QueryRows row{.view = sequence.ref()};
-      auto plan = cache.store().plan(
-          {&row, 1}, {.group = cache.layout().layer(layer).group, .query_heads = kQueryHeads});
-      EXPECT_TRUE(plan) << plan.error().message();
-      if (!plan) return {};
-      std::vector<float> out(kQueryHeads * 32);
-      const Status done = plan->run(
-          layer,
-          {.q = q.view(0), .out = MutableRows::packed(out.data(), DType::f32, kQueryHeads, 32)});
-      EXPECT_TRUE(done) << done.error().message();
-      all.insert(all.end(), out.begin(), out.end());
-    }
-    return all;
-  }
+  std::vector<float> attend(const Sequence& sequence) { return attend_all(cache, sequence); }
   std::int64_t pages() {
     std::int64_t pages = 0;
     for (const auto& group : cache.store().stats().groups) pages += group.referenced_pages;
@@ -175,17 +133,8 @@ TEST_P(Snapshot, APrefixCanBeLoadedAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Settings, Snapshot,
-    ::testing::Values(Setting{"bf16", "bf16", "", {0, 0}},
-                      Setting{"f32_f16", "f32", "1=f16", {0, 0}}, Setting{"kv8", "kv8", "", {0}},
-                      Setting{"kv3", "kv3", "", {0, 0}}, Setting{"k8v3", "k8v3", "", {0, 0}},
-                      Setting{"codebooks", "k=codebook:5:head:rot,v=codebook:2:norm", "", {0}},
-                      Setting{"mixed", "k4v4", "0=bf16;1=kv5:f16:rot", {0, 0, 0}},
-                      Setting{"windows", "kv4", "0=f32", {0, 40, 100}},
-                      Setting{"windows_only", "bf16", "", {40, 64}},
-                      Setting{"donors", "kv6", "", {0, 40, 0}, 0}),
-    [](const auto& setting) { return std::string(setting.param.name); });
+INSTANTIATE_TEST_SUITE_P(Settings, Snapshot, ::testing::ValuesIn(all_settings()),
+                         [](const auto& setting) { return std::string(setting.param.name); });
 
 const Setting kPlain{"plain", "kv8", "", {0, 0}};
 
