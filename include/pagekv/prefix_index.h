@@ -152,8 +152,8 @@ struct PrefixEvent {
   std::vector<TokenId> tokens = {};  // of a stored page
 };
 
-// Where pages go that the reclaimer gives up. Called without any lock, by the thread that needs
-// pages; must be thread-safe.
+// Where pages go that the reclaimer gives up. Called by the thread that needs pages, without the
+// locks of index and store; must be thread-safe, and must not end a namespace.
 class PAGEKV_API PageSink {
  public:
   struct Page {
@@ -167,7 +167,8 @@ class PAGEKV_API PageSink {
   };
   virtual ~PageSink();
   virtual void give_up(const Page& page) noexcept = 0;
-  // A namespace ended: nothing stored under this digest may be served again.
+  // A namespace ended: nothing stored under this digest may be served again. No page of it comes
+  // afterwards, until it is opened anew.
   virtual void invalidate(const Digest& space) noexcept = 0;
 };
 

@@ -227,6 +227,66 @@ TEST_F(PagesBelow, WhatWasInvalidatedIsNeverServedAgain) {
   EXPECT_EQ(here.pages().stats().failed_invalidations, 0);
 }
 
+// A page that was taken out before its namespace ended, and comes late; a view that outlives it.
+TEST_F(PagesBelow, WhatComesLateIsNotStoredUnderTheNewName) {
+  struct Late final : PageSink {
+    void give_up(const Page& page) noexcept override { pages.push_back(page); }
+    void invalidate(const Digest& space) noexcept override { below->invalidate(space); }
+    std::shared_ptr<PageSink> below;
+    std::vector<Page> pages;
+  };
+  const auto late = std::make_shared<Late>();
+  TestDevice test{1};
+  TokenCache cache(test.device, layout(kPlain), {.cap_bytes = cap_bytes(layout(kPlain), 20)});
+  PageTier pages = *PageTier::make(cache.store(), open_tier(folder_.path("t")));
+  late->below = pages.sink();
+  PrefixIndex index = *PrefixIndex::make(cache.store(), {.sink = late});
+  const auto compute = [&](std::uint32_t first) {
+    Sequence sequence = *cache.store().create_sequence();
+    EXPECT_TRUE(cache.append(sequence, count_up(first, 96)));
+    return sequence;
+  };
+  const PrefixNamespace old_space = *index.open({.model = "m"});
+  ASSERT_TRUE(pages.attach(old_space));
+  ASSERT_TRUE(index.insert(old_space, ids(count_up(0, 96)), compute(0)));
+  Sequence running = compute(5000);
+  const Append too_much{&running, 9 * 16};  // pages are taken out, and still held
+  EXPECT_FALSE(cache.store().reserve({&too_much, 1}));
+  ASSERT_FALSE(late->pages.empty());
+
+  index.invalidate(old_space);
+  const PrefixNamespace space = *index.open({.model = "m"});
+  EXPECT_EQ(pages.store(old_space, ids(count_up(5000, 96)), running.ref()).error().code(),
+            ErrorCode::invalid_argument);
+  for (const PageSink::Page& page : late->pages) late->below->give_up(page);
+  EXPECT_EQ(pages.stats().skipped_pages, static_cast<std::int64_t>(late->pages.size()));
+  ASSERT_TRUE(pages.attach(space));
+  EXPECT_EQ(pages.store(old_space, ids(count_up(5000, 96)), running.ref()).error().code(),
+            ErrorCode::invalid_argument)
+      << "the handle of before";
+  EXPECT_TRUE(pages.flush());
+  EXPECT_EQ(pages.tier().list(false)->size(), 1u) << "the new name alone";
+}
+
+// A tier that does not take the new name: this process serves nothing of the old one all the same.
+TEST_F(PagesBelow, ANameThatCannotBeChangedIsNotUsed) {
+  store(count_up(0, 96));
+  auto read_only = open_directory_tier(folder_.path("t"), {.read_only = true});
+  ASSERT_TRUE(read_only);
+  Side side(std::move(*read_only), layout(kPlain));
+  EXPECT_EQ(side.fetch(count_up(0, 48)), 48);
+  side.index().invalidate(side.space());
+  EXPECT_EQ(side.pages().stats().failed_invalidations, 1);
+  const PrefixNamespace again = *side.index().open({.model = "m"});
+  const Status attached = side.pages().attach(again);
+  ASSERT_FALSE(attached);
+  EXPECT_EQ(attached.error().code(), ErrorCode::io_error);
+  auto fetch = side.pages().fetch(side.index(), again, ids(count_up(0, 96)));
+  ASSERT_TRUE(fetch);
+  EXPECT_TRUE(fetch->wait());
+  EXPECT_EQ(fetch->tokens(), 0);
+}
+
 TEST_F(PagesBelow, ABrokenRecordEndsThePrefix) {
   store(count_up(0, 96));
   const auto all = records();

@@ -37,6 +37,7 @@ Reclaimer::Pages PrefixIndexState::pages(int group) const noexcept {
 }
 
 void PrefixIndexState::reclaim(int group, std::int64_t pages) noexcept {
+  const std::shared_lock offering(offering_);
   Offers offers;
   {
     const std::lock_guard lock(mutex_);
@@ -218,6 +219,12 @@ void PrefixIndexState::end(PrefixSpace& space) {
   remove_below(space.root);
 }
 
+// Until the sink has seen all pages that were taken out before: none comes after the end of its
+// namespace.
+void PrefixIndexState::wait_for_offers() {
+  const std::lock_guard none(offering_);
+}
+
 void PrefixIndexState::invalidate(PrefixSpace& space) {
   {
     const std::lock_guard lock(mutex_);
@@ -225,7 +232,9 @@ void PrefixIndexState::invalidate(PrefixSpace& space) {
     end(space);
     spaces_.erase(space.bytes());
   }
-  if (sink_) sink_->invalidate(space.digest());
+  if (!sink_) return;
+  wait_for_offers();
+  sink_->invalidate(space.digest());
 }
 
 void PrefixIndexState::clear() {
@@ -236,6 +245,7 @@ void PrefixIndexState::clear() {
     for (const auto& [bytes, space] : ended) end(*space);
   }
   if (!sink_) return;
+  wait_for_offers();
   for (const auto& [bytes, space] : ended) sink_->invalidate(space->digest());
 }
 

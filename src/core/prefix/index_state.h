@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,6 +104,7 @@ class PrefixIndexState final : public Reclaimer,
   void offer(PrefixNode& node, Offers& offers);
   void remove_leaf(PrefixNode& node);
   void remove_below(PrefixNode& node);
+  void wait_for_offers();
   void end(PrefixSpace& space);
   void forget_idle_spaces();
   Status check_node(const PrefixNode& node) const;
@@ -110,6 +112,9 @@ class PrefixIndexState final : public Reclaimer,
   std::shared_ptr<StoreCore> store_;
   std::shared_ptr<PageSink> sink_;
   bool has_windows_ = false;
+  // Held, shared, from when pages are taken out until the sink has them: who ends a namespace waits
+  // for those. Taken before mutex_.
+  std::shared_mutex offering_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<PrefixSpace>> spaces_;  // by all their fields
   std::size_t spaces_worth_a_look_ = 16;

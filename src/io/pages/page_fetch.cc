@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "core/prefix/digest.h"
+#include "core/prefix/space.h"
 #include "core/reserve_step.h"
 #include "core/windows.h"
 
@@ -52,7 +52,7 @@ Status PageFetchState::begin() {
   auto chain = index_.digests(space_, tokens_);
   if (!chain) return tl::unexpected(chain.error());
   chain_ = std::move(*chain);
-  const auto epoch = tier_->epoch(space_.digest());
+  const auto epoch = tier_->names().find(*space_.state());
   const auto pages = pages_in_index();
   if (!pages) return tl::unexpected(pages.error());
   first_page_ = end_page_ = next_page_ = *pages;
@@ -103,11 +103,24 @@ bool PageFetchState::wanted(std::int64_t page, int group) const {
   return (page + 1) * page_tokens_ > needed;
 }
 
-// Whether a prefix of `end` pages finds what its next row would see.
+// The first page that a group without a window lacks.
+std::int64_t PageFetchState::first_gap() const {
+  auto end = static_cast<std::int64_t>(chain_.size());
+  for (int group = 0; group < groups(); ++group) {
+    if (layout().group(group).window_tokens > 0) continue;
+    std::int64_t page = first_page_;
+    while (page < end && has(page, group)) ++page;
+    end = page;
+  }
+  return end;
+}
+
+// Whether the windows of a prefix of `end` pages find what its next row would see.
 bool PageFetchState::serves(std::int64_t end) const {
   for (int group = 0; group < groups(); ++group) {
-    const std::int64_t needed =
-        first_needed_token(layout().group(group).window_tokens, end * page_tokens_);
+    const std::int64_t window = layout().group(group).window_tokens;
+    if (window == 0) continue;
+    const std::int64_t needed = first_needed_token(window, end * page_tokens_);
     for (std::int64_t page = std::max(first_page_, needed / page_tokens_); page < end; ++page) {
       if (!has(page, group)) return false;
     }
@@ -126,11 +139,11 @@ Status PageFetchState::read_answers() {
     name_ = {};
     if (stored != epoch_) {
       epoch_ = stored;
-      tier_->set_epoch(space_.digest(), epoch_);
+      tier_->names().rename(*space_.state(), epoch_);
       return look();
     }
   }
-  end_page_ = static_cast<std::int64_t>(chain_.size());
+  end_page_ = first_gap();
   while (end_page_ > first_page_ && !serves(end_page_)) --end_page_;
   exists_ = {};
   return begin_reading();

@@ -48,6 +48,7 @@ class PageFetchState {
   Status look();
   Status read_answers();
   bool has(std::int64_t page, int group) const;
+  std::int64_t first_gap() const;
   bool serves(std::int64_t end) const;
   bool wanted(std::int64_t page, int group) const;
   bool has_windows() const;

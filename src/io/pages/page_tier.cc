@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/prefix/digest.h"
+#include "core/prefix/space.h"
 #include "io/pages/page_fetch.h"
 #include "io/pages/page_tier_state.h"
 
@@ -61,7 +61,7 @@ std::shared_ptr<PageSink> PageTier::sink() const {
 
 Status PageTier::attach(const PrefixNamespace& space) {
   if (!space.valid()) return fail(ErrorCode::invalid_argument, "an empty namespace handle");
-  return guard_memory([&] { return state_->attach(space.digest()); });
+  return guard_memory([&] { return state_->names().attach(*space.state()); });
 }
 
 Result<PageFetch> PageTier::fetch(const PrefixIndex& index, const PrefixNamespace& space,
@@ -92,7 +92,7 @@ Result<std::int64_t> PageTier::store(const PrefixNamespace& space, std::span<con
       chain.push_back(
           internal::page_digest(chain.empty() ? space.digest() : chain.back(), left.first(page)));
     }
-    return state_->store(space.digest(), chain, tokens, *view.holder());
+    return state_->store(*space.state(), chain, tokens, *view.holder());
   });
 }
 

@@ -1,110 +1,27 @@
 #include "io/pages/page_tier_state.h"
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 #include <utility>
 
-#include "core/prefix/digest.h"
+#include "core/prefix/space.h"
 
 namespace pagekv::inline v0::internal {
 
-namespace {
-
 using Clock = std::chrono::steady_clock;
-
-Epoch random_epoch() {
-  std::random_device device;
-  Epoch epoch;
-  for (std::byte& byte : epoch) byte = static_cast<std::byte>(device());
-  return epoch;
-}
-
-TierPut epoch_put(const Digest& space, const Epoch& epoch) {
-  return {.key = epoch_key(space), .value = {.bytes = epoch}, .tag = {}};
-}
-
-Status no_answer(TierOutcome outcome, int system_error) {
-  return fail(ErrorCode::io_error, "the tier did not answer: {s}", {system_error}, name(outcome));
-}
-
-}  // namespace
 
 PageTierState::PageTierState(std::shared_ptr<StoreCore> core, std::shared_ptr<Tier> tier,
                              PageTierOptions options)
-    : core_(std::move(core)), tier_(std::move(tier)), options_(options) {
+    : core_(std::move(core)),
+      tier_(std::move(tier)),
+      options_(options),
+      names_(tier_, options.patience) {
   for (int group = 0; group < layout().group_count(); ++group) {
     records_.emplace_back(layout(), group);
   }
 }
 
-PageTierState::~PageTierState() {
-  std::vector<Digest> keys;
-  for (const auto& [space, epoch] : epochs_) keys.push_back(epoch_key(space));
-  tier_->unpin(keys);
-}
-
-// ---- Names
-
-// What another process stored first counts; a tier that cannot be written serves what it has.
-Status PageTierState::attach(const Digest& space) {
-  if (epoch(space)) return {};
-  const Digest key = epoch_key(space);
-  const TierOptions options{.deadline = Clock::now() + options_.patience};
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    auto get = tier_->get({&key, 1}, options);
-    if (!get) return tl::unexpected(get.error());
-    get->wait();
-    const TierAnswer& answer = get->answer(0);
-    Epoch epoch;
-    if (answer.outcome == TierOutcome::ok && answer.value.size() == epoch.size()) {
-      std::memcpy(epoch.data(), answer.value.data(), epoch.size());
-      set_epoch(space, epoch);
-      return tier_->pin({&key, 1});
-    }
-    if (answer.outcome == TierOutcome::expired || attempt == 1) {
-      return no_answer(answer.outcome, answer.system_error);
-    }
-    const TierPut fresh = epoch_put(space, random_epoch());
-    auto put = tier_->put({&fresh, 1}, options);
-    if (!put) return tl::unexpected(put.error());
-    put->wait();
-    const TierAnswer& written = put->answer(0);
-    if (written.outcome != TierOutcome::ok && written.outcome != TierOutcome::present) {
-      return no_answer(written.outcome, written.system_error);
-    }
-  }
-  return {};
-}
-
-std::optional<Epoch> PageTierState::epoch(const Digest& space) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = epochs_.find(space);
-  if (found == epochs_.end()) return std::nullopt;
-  return found->second;
-}
-
-void PageTierState::set_epoch(const Digest& space, const Epoch& epoch) {
-  const std::lock_guard lock(mutex_);
-  epochs_[space] = epoch;
-}
-
-// The old name is forgotten first: whatever becomes of the tier, this process serves nothing of it.
 void PageTierState::invalidate(const Digest& space) {
-  const Epoch fresh = random_epoch();
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = epochs_.find(space);
-    if (found == epochs_.end()) return;
-    found->second = fresh;
-  }
-  const TierPut put = epoch_put(space, fresh);
-  auto batch =
-      tier_->put({&put, 1}, {.deadline = Clock::now() + options_.patience, .replace = true});
-  if (batch) batch->wait();
-  if (!batch || batch->answer(0).outcome != TierOutcome::ok) {
-    count(&PageTierStats::failed_invalidations);
-  }
+  if (!names_.invalidate(space)) count(&PageTierStats::failed_invalidations);
 }
 
 // ---- Down
@@ -132,7 +49,7 @@ void PageTierState::put(std::span<const TierPut> records) {
 
 void PageTierState::give_up(const PageSink::Page& page) {
   count(&PageTierStats::offered_pages);
-  const std::optional<Epoch> epoch = this->epoch(page.space);
+  const std::optional<Epoch> epoch = names_.find(page.space);
   const PageHolder* view = page.view.valid() ? page.view.ref().holder() : nullptr;
   if (!epoch || view == nullptr) return count(&PageTierStats::skipped_pages);
   const std::int64_t index = view->length / layout().page_tokens() - 1;
@@ -145,9 +62,10 @@ void PageTierState::give_up(const PageSink::Page& page) {
   if (!records.empty()) put(records);
 }
 
-Result<std::int64_t> PageTierState::store(const Digest& space, const std::vector<Digest>& chain,
+Result<std::int64_t> PageTierState::store(const PrefixSpace& in, const std::vector<Digest>& chain,
                                           std::span<const TokenId> tokens, const PageHolder& view) {
-  const std::optional<Epoch> epoch = this->epoch(space);
+  const Digest& space = in.digest();
+  const std::optional<Epoch> epoch = names_.find(in);
   if (!epoch) {
     return fail(ErrorCode::invalid_argument, "the namespace is not attached to this tier");
   }

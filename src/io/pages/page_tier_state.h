@@ -2,15 +2,14 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/store_core.h"
 #include "io/pages/page_record.h"
+#include "io/pages/space_names.h"
 #include "pagekv/page_tier.h"
 
 namespace pagekv::inline v0::internal {
@@ -19,7 +18,6 @@ class PageTierState {
  public:
   PageTierState(std::shared_ptr<StoreCore> core, std::shared_ptr<Tier> tier,
                 PageTierOptions options);
-  ~PageTierState();
   PageTierState(const PageTierState&) = delete;
   PageTierState& operator=(const PageTierState&) = delete;
 
@@ -29,10 +27,7 @@ class PageTierState {
   const PageTierOptions& options() const { return options_; }
   const PageRecord& record(int group) const { return records_[static_cast<std::size_t>(group)]; }
 
-  // ---- Names of namespaces in the tier.
-  Status attach(const Digest& space);
-  std::optional<Epoch> epoch(const Digest& space) const;  // none: not attached
-  void set_epoch(const Digest& space, const Epoch& epoch);
+  SpaceNames& names() { return names_; }
   void invalidate(const Digest& space);
 
   // ---- Down.
@@ -43,7 +38,7 @@ class PageTierState {
   // Lets the tier write them; pages that it refuses are lost.
   void put(std::span<const TierPut> records);
   void give_up(const PageSink::Page& page);
-  Result<std::int64_t> store(const Digest& space, const std::vector<Digest>& chain,
+  Result<std::int64_t> store(const PrefixSpace& in, const std::vector<Digest>& chain,
                              std::span<const TokenId> tokens, const PageHolder& view);
   bool flush(std::chrono::steady_clock::time_point until);
 
@@ -55,8 +50,8 @@ class PageTierState {
   std::shared_ptr<Tier> tier_;
   PageTierOptions options_;
   std::vector<PageRecord> records_;  // by group
-  mutable std::mutex mutex_;         // of what follows; nothing blocks under it
-  std::map<Digest, Epoch> epochs_;
+  SpaceNames names_;
+  mutable std::mutex mutex_;    // of what follows; nothing blocks under it
   std::deque<TierBatch> puts_;  // that may not be finished
   PageTierStats stats_;
 };
