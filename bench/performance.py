@@ -60,7 +60,7 @@ def sections(threads):
 
 
 def bench(arguments, more):
-    output = subprocess.run([arguments.pagekv, "bench", "--attn", "-r", str(arguments.repetitions),
+    output = subprocess.run([arguments.pagekv, "bench", "--attn", "--query-type", "bf16", "-r", str(arguments.repetitions),
                              *more, "-o", "json"], stdout=subprocess.PIPE, check=True).stdout
     return json.loads(output)
 
@@ -111,7 +111,7 @@ def generated(found, machine, arguments):
     for section in found:
         text = f"{section['text']} " if section["text"] else ""
         parts += [f"### {section['title']}\n",
-                  f"{text}`pagekv bench --attn {' '.join(section['arguments'])}`\n",
+                  f"{text}`pagekv bench --attn --query-type bf16 {' '.join(section['arguments'])}`\n",
                   table(section["rows"], section["columns"])]
     return "\n".join(parts)
 

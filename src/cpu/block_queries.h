@@ -53,10 +53,11 @@ struct BlockQueries {
   }
 };
 
-// Whether one side of the call's heads is for the matrix unit. A block's own rows are read in f32,
-// and so are the stored ones beside them.
+// Whether one side of the call's heads is for the matrix unit. Only where queries are bf16: others
+// are two factors each, and would make decode slower. A block's own rows are read in f32, and so
+// are the stored ones beside them.
 inline bool takes_matrix(const AttendCall& call, std::size_t codec) {
-  return call.integers && call.plan.spec.mask != Mask::block &&
+  return call.integers && call.args.q.dtype == DType::bf16 && call.plan.spec.mask != Mask::block &&
          call.kernels.matrix.score != nullptr && codec == dtype_index(DType::bf16);
 }
 
