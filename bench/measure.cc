@@ -50,13 +50,8 @@ namespace {
 
 constexpr std::int64_t kMostPieceWords = 1 << 17;  // 1 MiB
 
-// With the widest vectors the processor has: the fewer instructions a line takes, the more lines
-// the processor looks ahead.
-#if defined(__x86_64__)
-__attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
-std::uint64_t
-sum_words(const std::uint64_t* at, std::int64_t words) {
+__attribute__((always_inline)) inline std::uint64_t sum_in_lanes(const std::uint64_t* at,
+                                                                 std::int64_t words) {
   constexpr int kLanes = 32;  // independent chains; the compiler makes vectors of them
   std::uint64_t lanes[kLanes] = {};
   for (std::int64_t word = 0; word < words; word += kLanes) {
@@ -66,6 +61,32 @@ sum_words(const std::uint64_t* at, std::int64_t words) {
   for (const std::uint64_t lane : lanes) sum += lane;
   return sum;
 }
+
+using SumWords = std::uint64_t(const std::uint64_t* at, std::int64_t words);
+
+// With the widest vectors the processor has: the fewer instructions a line takes, the more lines
+// the processor looks ahead.
+std::uint64_t sum_plainly(const std::uint64_t* at, std::int64_t words) {
+  return sum_in_lanes(at, words);
+}
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) std::uint64_t sum_avx2(const std::uint64_t* at,
+                                                       std::int64_t words) {
+  return sum_in_lanes(at, words);
+}
+__attribute__((target("avx512f"))) std::uint64_t sum_avx512(const std::uint64_t* at,
+                                                            std::int64_t words) {
+  return sum_in_lanes(at, words);
+}
+SumWords* widest_sum() {
+  if (__builtin_cpu_supports("avx512f") != 0) return sum_avx512;
+  return __builtin_cpu_supports("avx2") != 0 ? sum_avx2 : sum_plainly;
+}
+#else
+SumWords* widest_sum() {
+  return sum_plainly;
+}
+#endif
 
 }  // namespace
 
@@ -95,6 +116,7 @@ double ReadProbe::read(Executor& executor, std::int64_t piece_words,
   const std::int64_t together = kMostPieceWords / piece_words;
   const auto count = static_cast<std::int64_t>(order.size());
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(executor.threads()) * 8);
+  SumWords* const sum_words = widest_sum();
   const double elapsed = seconds([&] {
     executor.parallel_for((count + together - 1) / together, [&](int worker, std::int64_t item) {
       const std::int64_t end = std::min((item + 1) * together, count);
