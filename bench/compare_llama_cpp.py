@@ -133,7 +133,7 @@ def main():
         pathlib.Path(cache, "pagekv", "SmolLM2-135M-Instruct.Q4_1.gguf")))
     parser.add_argument("--no-extra-buffers", action="store_true",
                         help="llama.cpp without repacked and AMX buffers, for machines whose "
-                             "processor reports AMX but whose system does not permit it")
+                             "processor reports AMX and on which llama.cpp then ends with SIGILL")
     for name, value in (("threads", 2), ("rounds", 5), ("prompt-tokens", 512), ("tokens", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)
     arguments = parser.parse_args()

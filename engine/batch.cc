@@ -26,9 +26,6 @@ Batcher::Batcher(const Model& model, Store store, PrefixIndex index, std::option
       pages_(std::move(pages)),
       options_(std::move(options)) {
   if (options_.context_tokens == 0) options_.context_tokens = model_.info().context_tokens;
-  for (int group = 0; group < store_.layout().group_count(); ++group) {
-    has_windows_ = has_windows_ || store_.layout().group(group).window_tokens > 0;
-  }
 }
 
 Result<std::unique_ptr<Batcher>> Batcher::make(const Model& model, Store store,

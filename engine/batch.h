@@ -214,7 +214,6 @@ class Batcher {
   Store store_;
   PrefixIndex index_;
   std::optional<PageTier> pages_;
-  bool has_windows_ = false;  // some layer of the store
   BatcherOptions options_;
   std::unique_ptr<Runner> runner_;
   std::deque<std::unique_ptr<Job>> waiting_;

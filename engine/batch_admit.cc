@@ -108,7 +108,7 @@ void Batcher::keep_prompts(const Pass& pass) {
     if (!job->wanted.valid() || job->cancelled) continue;
     const bool whole =
         job->sequence.length() >= static_cast<std::int64_t>(job->request.prompt.size());
-    if (whole || !has_windows_) keep(*job);
+    if (whole || !store_.layout().has_windows()) keep(*job);
     if (whole) job->wanted = PrefixRequest();
   }
 }

@@ -98,13 +98,11 @@ CLI::App* add_replay(CLI::App& app, ReplayOptions& options) {
                    "Requests that are in work at the same time; their pages stay")
       ->check(CLI::Range(1, kMostConcurrency))
       ->capture_default_str();
-  replay
-      ->add_option_function<std::string>(
-          "--tier", [&options](const std::string& text) { options.tier = parse_tier(text); },
-          "Write what memory gives up to a folder, at most SIZE (default: 16G) of it, and bring up "
-          "what is asked for again; each case in an empty folder of its own, named by policy and "
-          "capacity")
-      ->type_name("dir:PATH[:SIZE]");
+  add_tier_option(
+      *replay, options.tier,
+      "Write what memory gives up to a folder, at most SIZE (default: 16G) of it, and bring up "
+      "what is asked for again; each case in an empty folder of its own, named by policy and "
+      "capacity");
   replay->add_option("--kv", options.format, "Format of the pages, for the figures in bytes")
       ->type_name("FORMAT")
       ->check(format_validator())

@@ -77,7 +77,10 @@ void add_generation_options(CLI::App& app, RunOptions& options) {
                  "sequence needs it)")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1}, kMaxCap));
-  add_tier_option(app, options.tier);
+  add_tier_option(
+      app, options.tier,
+      "Keep pages in a folder, too, at most SIZE (default: 16G) of them: what is computed once "
+      "is found by later runs. `pagekv cache` looks after it");
   app.add_option("--kv", options.format, "Format of stored keys and values")
       ->type_name("FORMAT")
       ->check(format_validator())

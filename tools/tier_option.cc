@@ -39,8 +39,7 @@ std::int64_t read_bytes(const std::string& text, std::string size) {
   return static_cast<std::int64_t>(bytes);
 }
 
-}  // namespace
-
+// "dir:PATH[:SIZE]".
 TierOption parse_tier(const std::string& text) {
   TierOption option;
   if (!text.starts_with(kKind)) refuse(text, "is no kind of tier");
@@ -53,11 +52,11 @@ TierOption parse_tier(const std::string& text) {
   return option;
 }
 
-void add_tier_option(CLI::App& app, TierOption& option) {
+}  // namespace
+
+void add_tier_option(CLI::App& app, TierOption& option, const std::string& help) {
   app.add_option_function<std::string>(
-         "--tier", [&option](const std::string& text) { option = parse_tier(text); },
-         "Keep pages in a folder, too, at most SIZE (default: 16G) of them: what is computed once "
-         "is found by later runs. `pagekv cache` looks after it")
+         "--tier", [&option](const std::string& text) { option = parse_tier(text); }, help)
       ->type_name("dir:PATH[:SIZE]");
 }
 

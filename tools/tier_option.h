@@ -15,11 +15,8 @@ struct TierOption {
   std::int64_t cap_bytes = std::int64_t{16} << 30;
 };
 
-// Reads "dir:PATH[:SIZE]". Throws CLI::ValidationError, which says what is legal.
-TierOption parse_tier(const std::string& text);
-
-// Adds --tier.
-void add_tier_option(CLI::App& app, TierOption& option);
+// Adds --tier; `help`: what the command does with it.
+void add_tier_option(CLI::App& app, TierOption& option, const std::string& help);
 
 // Null where there is no tier. Errors: those of open_directory_tier().
 pagekv::Result<std::shared_ptr<pagekv::Tier>> open_tier(const TierOption& option);

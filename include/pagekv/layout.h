@@ -104,6 +104,7 @@ class PAGEKV_API CacheLayout {
   int layer_count() const;
   int group_count() const;
   const LayerLayout& layer(int index) const;  // REQUIRES: 0 <= index < layer_count()
+  bool has_windows() const;                   // of any group
   const GroupLayout& group(int index) const;  // REQUIRES: 0 <= index < group_count()
 
   // REQUIRES: `layer` stores bytes or reads a donor; `capacity_pages` > 0.

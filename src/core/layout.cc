@@ -216,6 +216,13 @@ std::int64_t CacheLayout::bytes_per_token() const {
   return bytes;
 }
 
+bool CacheLayout::has_windows() const {
+  for (int index = 0; index < group_count(); ++index) {
+    if (group(index).window_tokens > 0) return true;
+  }
+  return false;
+}
+
 std::int64_t CacheLayout::first_kept_page(int group_index, std::int64_t tokens) const {
   const std::int64_t needed =
       internal::first_needed_token(group(group_index).window_tokens, tokens);

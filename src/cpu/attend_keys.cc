@@ -120,15 +120,13 @@ void BlockKeys::pack_few() {
 void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   const std::int64_t width = matrix_padded(dim_);
-  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
-    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
-    const TokenRange range = queries_.visible_in(start, j, count);
-    if (range.begin >= range.end) continue;
-    const TokenRange tiles = tiles_of(range);
-    kernels_.matrix.score(
-        span, dim_, scratch_.matrix_queries() + j * width, parts_, queries_.count * width, count,
-        tiles, j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens);
-  }
+  const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
+    kernels_.matrix.score(span, dim_, scratch_.matrix_queries() + j * width, parts_,
+                          queries_.count * width, count, tiles_of(range),
+                          j == 0 ? call_.value_side.row_bytes[0] : 0,
+                          scratch_.logits + j * kSpanTokens);
+  };
+  queries_.for_each_seen(start, kMatrixQueries, score);
 }
 
 void BlockKeys::score_few(std::int64_t start, SpanTiles& span) {
@@ -161,13 +159,12 @@ void BlockKeys::pack_codes() {
 void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   SpanBits large{};
-  for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
-    const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
-    if (range.begin >= range.end) continue;
-    kernels_.codes.score[codec_ - kFirstAffine](
-        span, call_.key_side, code_queries(j), std::min(kCodeQueries, queries_.count - j),
-        j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens, large);
-  }
+  const auto score = [&](std::int64_t j, std::int64_t count, TokenRange /* all tiles */) {
+    kernels_.codes.score[codec_ - kFirstAffine](span, call_.key_side, code_queries(j), count,
+                                                j == 0 ? call_.value_side.row_bytes[0] : 0,
+                                                scratch_.logits + j * kSpanTokens, large);
+  };
+  queries_.for_each_seen(start, kCodeQueries, score);
   for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
 }
 
@@ -189,10 +186,7 @@ void BlockKeys::score_bytes(std::int64_t start, SpanTiles& span) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   kernels_.codes.spread_keys[codec_ - kFirstAffine](span, side, scratch_.key_quads);
   SpanBits large{};
-  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
-    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
-    const TokenRange range = queries_.visible_in(start, j, count);
-    if (range.begin >= range.end) continue;
+  const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     const TokenRange tiles = tiles_of(range);
     std::array<CodeQueries, kMatrixQueries / kCodeQueries> blocks;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -212,7 +206,8 @@ void BlockKeys::score_bytes(std::int64_t start, SpanTiles& span) {
       kernels_.codes.finish_scores(span, side, group, blocks.data(), count, tiles, scratch_.totals,
                                    scratch_.logits + j * kSpanTokens, large);
     }
-  }
+  };
+  queries_.for_each_seen(start, kMatrixQueries, score);
   for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
 }
 

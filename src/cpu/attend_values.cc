@@ -86,13 +86,11 @@ void BlockValues::add(std::int64_t start, SpanTiles& span) {
 void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span) {
   auto* pairs = reinterpret_cast<std::uint16_t*>(scratch_.panels);
   kernels_.matrix.pair_rows(span, dim_, call_.key_side.row_bytes[0], pairs);
-  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
-    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
-    const TokenRange range = queries_.visible_in(start, j, count);
-    if (range.begin >= range.end) continue;
+  const auto add = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     kernels_.matrix.add(pairs, dim_, range, scratch_.logits + j * kSpanTokens, count, width_,
                         scratch_.span_out + j * width_);
-  }
+  };
+  queries_.for_each_seen(start, kMatrixQueries, add);
 }
 
 void BlockValues::add_few(const SpanTiles& span) {
@@ -117,13 +115,11 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
   SpanBits large{};
   kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, call_.key_side.row_bytes[0],
                                                      rows, large);
-  for (std::int64_t j = 0; j < queries_.count; j += kCodeQueries) {
-    const TokenRange range = queries_.visible_in(start, j, kCodeQueries);
-    if (range.begin >= range.end) continue;
-    const std::int64_t count = std::min(kCodeQueries, queries_.count - j);
+  const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
     kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
-  }
+  };
+  queries_.for_each_seen(start, kCodeQueries, add);
   add_large(large, span);
 }
 
@@ -135,10 +131,7 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span) {
   SpanBits large{};
   kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, call_.key_side.row_bytes[0],
                                                      rows, large);
-  for (std::int64_t j = 0; j < queries_.count; j += kMatrixQueries) {
-    const std::int64_t count = std::min(kMatrixQueries, queries_.count - j);
-    const TokenRange range = queries_.visible_in(start, j, count);
-    if (range.begin >= range.end) continue;
+  const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     for (std::int64_t i = 0; i < count; i += kCodeQueries) {
       kernels_.codes.weigh(span, rows, side, scratch_.logits + (j + i) * kSpanTokens,
                            std::min(kCodeQueries, count - i), weights.from(i, side.groups));
@@ -146,7 +139,8 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span) {
     for (std::int64_t group = 0; group < side.groups; ++group) {
       add_group_bytes(rows, weights, group, count, scratch_.span_out + j * width_);
     }
-  }
+  };
+  queries_.for_each_seen(start, kMatrixQueries, add);
   add_large(large, span);
 }
 
@@ -198,9 +192,7 @@ void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
   const SideShape& side = call_.value_side;
   const std::int64_t panel = std::min(kernels_.panel_dims, side.group);
   kernels_.tables.spread[codec_ - kFirstAffine](span, side, panel, scratch_.panels);
-  for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_values) {
-    const TokenRange range = queries_.visible_in(start, j, kernels_.wide_values);
-    if (range.begin >= range.end) continue;
+  const auto add = [&](std::int64_t j, std::int64_t /* a whole block */, TokenRange range) {
     kernels_.tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens,
                           kernels_.wide_values, scratch_.code_weights);
     for (std::int64_t dim = 0; dim < dim_; dim += panel) {
@@ -210,7 +202,8 @@ void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
                                scratch_.code_weights + group * kernels_.wide_values * kSpanTokens,
                                dim_, scratch_.span_out + j * dim_ + dim);
     }
-  }
+  };
+  queries_.for_each_seen(start, kernels_.wide_values, add);
 }
 
 // Tokens whose elements may exceed f32: they are widened, which saturates.
@@ -250,13 +243,12 @@ void BlockValues::add_wide(std::int64_t start, const SpanTiles& span) {
   kernels_.widen_values[codec_](span, call_.value_side, kernels_.panel_dims, scratch_.panels);
   for (std::int64_t dim = 0; dim < dim_; dim += kernels_.panel_dims) {
     const std::int64_t width = std::min(kernels_.panel_dims, dim_ - dim);
-    for (std::int64_t j = 0; j < queries_.count; j += kernels_.wide_values) {
-      const TokenRange range = queries_.visible_in(start, j, kernels_.wide_values);
-      if (range.begin >= range.end) continue;
+    const auto add = [&](std::int64_t j, std::int64_t /* a whole block */, TokenRange range) {
       kernels_.add_values_wide(scratch_.panels + dim * kSpanTokens, width, range.begin, range.end,
                                scratch_.logits + j * kSpanTokens, dim_,
                                scratch_.span_out + j * dim_ + dim);
-    }
+    };
+    queries_.for_each_seen(start, kernels_.wide_values, add);
   }
 }
 

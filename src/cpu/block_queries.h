@@ -47,6 +47,16 @@ struct BlockQueries {
     return {std::clamp<std::int64_t>(begin - start, 0, kSpanTokens),
             std::clamp<std::int64_t>(end - start, 0, kSpanTokens)};
   }
+  // Calls use(first, number, what they see) for the queries, `step` at a time, but for those that
+  // see nothing of the span at `start`.
+  template <typename Use>
+  void for_each_seen(std::int64_t start, std::int64_t step, Use use) const {
+    for (std::int64_t first = 0; first < count; first += step) {
+      const std::int64_t number = std::min(step, count - first);
+      const TokenRange range = visible_in(start, first, number);
+      if (range.begin < range.end) use(first, number, range);
+    }
+  }
   // What the query sees of that range; null: all of it.
   const SpanBits* bits_in(std::int64_t query) const {
     return mask == nullptr ? nullptr : mask->bits(query / call.shape.group);

@@ -20,8 +20,6 @@ namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 static_assert(kLanes == kTileTokens);
 
-inline constexpr std::int64_t kLineBytes = 64;
-
 // ---- Scores: 16 tokens in lanes
 
 // One tile. Queries come as kQueries * kParts vectors of f32, kFewVectors side by side for each

@@ -20,7 +20,6 @@ namespace {
 
 #define PAGEKV_AVX512 __attribute__((target("avx512f,avx512bw")))
 
-constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kStepRows = AmxConfig::kRows;  // pairs of elements of a step
 constexpr std::int64_t kRowElements = 2 * kTileTokens;
 constexpr std::int64_t kStepElements = kStepRows * kRowElements;  // a tile on the right, 1 KiB

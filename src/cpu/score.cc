@@ -25,8 +25,6 @@ inline constexpr int kNarrowQueries = kLanes == 16 ? 8 : 4;
 inline constexpr int kWideBlock = kLanes == 16 ? 12 : 6;
 inline constexpr std::int64_t kWideTokens = 2 * kLanes < kTileTokens ? kTileTokens : 2 * kLanes;
 
-inline constexpr std::int64_t kLineBytes = 64;
-
 // `ahead`: a value tile of `ahead_lines` cache lines to ask for meanwhile, one line per step, so
 // that the requests are spread over the arithmetic.
 template <DType kType, int kQueries>

@@ -153,6 +153,7 @@ HWY_INLINE FloatVec store_p(FloatVec p, float* to, std::int64_t index) {
 template <Form kForm>
 HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
                          float max) {
+  constexpr bool kShort = kForm != Form::f32;
   const FloatTag d;
   const FloatVec scale = hn::Set(d, factor);
   const FloatVec shift = hn::Set(d, max);
@@ -164,8 +165,8 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
       const float* at = logits + tile + i * kLanes;
       // The product is rounded as it was when the max was found: none exceeds it.
       const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
-      sums[i] = hn::Add(sums[i], store_p<kForm>(exp2_below_one < kForm != Form::f32 > (d, x),
-                                                logits, tile + i * kLanes));
+      const FloatVec p = exp2_below_one<kShort>(d, x);
+      sums[i] = hn::Add(sums[i], store_p<kForm>(p, logits, tile + i * kLanes));
     }
   }
   return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });

@@ -40,8 +40,6 @@ struct ValueRows {
   std::int64_t ahead_row_bytes = 0;
 };
 
-inline constexpr std::int64_t kLineBytes = 64;
-
 // Bytes [begin, end) of row t's share.
 HWY_INLINE void prefetch_share(const ValueRows& rows, std::int64_t t, std::int64_t begin,
                                std::int64_t end) {

@@ -9,6 +9,7 @@
 
 #include "core/prefix/digest.h"
 #include "io/checksum.h"
+#include "io/little_endian.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -119,10 +120,8 @@ std::string json_text(const SnapshotHeader& header, const std::string& own_sum) 
 
 std::string with_length(std::string text, std::int64_t header_bytes) {
   text.resize(static_cast<std::size_t>(header_bytes - 8), ' ');
-  std::string bytes;
-  for (int shift = 0; shift < 64; shift += 8) {
-    bytes += static_cast<char>(static_cast<std::uint64_t>(text.size()) >> shift & 0xff);
-  }
+  std::string bytes(8, '\0');
+  store_number(std::as_writable_bytes(std::span(bytes)), 0, std::uint64_t{text.size()});
   return bytes + text;
 }
 
@@ -167,8 +166,7 @@ class Parser {
     std::array<std::byte, 8> bytes{};
     if (file_.bytes() < 8) return bad("is too short for a header");
     if (auto ok = file_.read(0, bytes); !ok) return ok;
-    std::uint64_t length = 0;
-    for (std::size_t at = 8; at-- > 0;) length = length << 8 | std::to_integer<unsigned>(bytes[at]);
+    const auto length = load_number<std::uint64_t>(bytes, 0);
     if (length > static_cast<std::uint64_t>(std::min(kMostHeaderBytes, file_.bytes() - 8))) {
       return bad("has a header that is longer than the file, or than any may be");
     }

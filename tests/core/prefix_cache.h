@@ -14,6 +14,17 @@
 
 namespace pagekv::testing {
 
+// What random histories of an index vary.
+struct HistorySetting {
+  const char* name;
+  const char* format;
+  std::vector<std::int64_t> windows;
+  std::int64_t page_tokens;
+  std::int64_t slack;
+  std::int64_t cap_pages;
+  int operations;  // before PAGEKV_TEST_SCALE
+};
+
 class PrefixCache {
  public:
   // `cap_pages` of every group.

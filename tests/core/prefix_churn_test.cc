@@ -24,16 +24,6 @@ namespace {
 
 constexpr int kRoundShare = kSanitized ? 10 : 1;
 
-struct Setting {
-  const char* name;
-  const char* format;
-  std::vector<std::int64_t> windows;
-  std::int64_t page_tokens;
-  std::int64_t slack;
-  std::int64_t cap_pages;
-  int rounds;
-};
-
 struct Running {
   Sequence sequence;
   Tokens tokens;
@@ -46,7 +36,7 @@ struct Published {
 
 class Churn {
  public:
-  Churn(const Setting& setting, unsigned seed)
+  Churn(const HistorySetting& setting, unsigned seed)
       : setting_(setting),
         random_(seed),
         cache_(small_layout(setting.windows, *Format::parse(setting.format), setting.page_tokens,
@@ -54,7 +44,7 @@ class Churn {
                setting.cap_pages) {}
 
   void run() {
-    const int rounds = setting_.rounds * test_scale();
+    const int rounds = setting_.operations * test_scale();
     for (int round = 1; round <= rounds / kRoundShare && !::testing::Test::HasFailure(); ++round) {
       arrive();
       if (below(4) == 0) turn_back();
@@ -190,7 +180,7 @@ class Churn {
     cache_.expect_good_books();
   }
 
-  Setting setting_;
+  HistorySetting setting_;
   std::mt19937 random_;
   PrefixCache cache_;
   std::deque<Running> running_;
@@ -198,14 +188,14 @@ class Churn {
   int full_ = 0;
 };
 
-class PrefixChurn : public ::testing::TestWithParam<Setting> {};
+class PrefixChurn : public ::testing::TestWithParam<HistorySetting> {};
 
 TEST_P(PrefixChurn, RecycledPagesAreNeverTakenForWhatTheyHeld) {
   const unsigned seed = test_seed();
   SCOPED_TRACE(seed);
   Churn churn(GetParam(), seed);
   churn.run();
-  const int rounds = GetParam().rounds / kRoundShare;
+  const int rounds = GetParam().operations / kRoundShare;
   EXPECT_GT(churn.full(), rounds / 4) << "the pool is to be full";
   EXPECT_GT(churn.stats().hit_tokens, rounds);
   EXPECT_GT(churn.stats().evicted_pages, rounds);
@@ -213,13 +203,14 @@ TEST_P(PrefixChurn, RecycledPagesAreNeverTakenForWhatTheyHeld) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, PrefixChurn,
-    ::testing::Values(Setting{"bf16", "bf16", {0}, 16, 0, 40, 4000},
-                      Setting{"kv8", "kv8", {0, 0}, 16, 0, 40, 4000},
-                      Setting{"kv4_large_pages", "kv4", {0}, 48, 0, 16, 3000},
-                      Setting{"k8v3", "k8v3", {0}, 16, 0, 24, 3000},
-                      Setting{"codebooks", "k=codebook:4:rot,v=codebook:1", {0}, 16, 0, 40, 3000},
-                      Setting{"kv8_windows", "kv8", {0, 24}, 16, 16, 40, 3000},
-                      Setting{"k8v4_two_windows", "k8v4", {40, 7}, 16, 8, 30, 3000}),
+    ::testing::Values(HistorySetting{"bf16", "bf16", {0}, 16, 0, 40, 4000},
+                      HistorySetting{"kv8", "kv8", {0, 0}, 16, 0, 40, 4000},
+                      HistorySetting{"kv4_large_pages", "kv4", {0}, 48, 0, 16, 3000},
+                      HistorySetting{"k8v3", "k8v3", {0}, 16, 0, 24, 3000},
+                      HistorySetting{
+                          "codebooks", "k=codebook:4:rot,v=codebook:1", {0}, 16, 0, 40, 3000},
+                      HistorySetting{"kv8_windows", "kv8", {0, 24}, 16, 16, 40, 3000},
+                      HistorySetting{"k8v4_two_windows", "k8v4", {40, 7}, 16, 8, 30, 3000}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

@@ -20,16 +20,6 @@ namespace {
 
 constexpr int kOperationShare = kSanitized ? 10 : 1;
 
-struct Setting {
-  const char* name;
-  const char* format;
-  std::vector<std::int64_t> windows;
-  std::int64_t page_tokens;
-  std::int64_t slack;
-  std::int64_t cap_pages;
-  int operations;
-};
-
 struct Running {
   Sequence sequence;
   Tokens tokens;
@@ -39,7 +29,7 @@ struct Running {
 
 class PrefixHistory {
  public:
-  PrefixHistory(const Setting& setting, unsigned seed)
+  PrefixHistory(const HistorySetting& setting, unsigned seed)
       : setting_(setting),
         random_(seed),
         cache_(small_layout(setting.windows, *Format::parse(setting.format), setting.page_tokens,
@@ -272,7 +262,7 @@ class PrefixHistory {
   static constexpr std::size_t kMostRunning = 6;
   static constexpr std::size_t kLongest = 200;
 
-  Setting setting_;
+  HistorySetting setting_;
   std::mt19937 random_;
   PrefixCache cache_;
   std::vector<Space> spaces_;
@@ -283,7 +273,7 @@ class PrefixHistory {
   std::int64_t refusals_ = 0;
 };
 
-class PrefixHistoryTest : public ::testing::TestWithParam<Setting> {};
+class PrefixHistoryTest : public ::testing::TestWithParam<HistorySetting> {};
 
 TEST_P(PrefixHistoryTest, FindsWhatANaiveModelKnows) {
   const unsigned seed = test_seed();
@@ -301,14 +291,14 @@ TEST_P(PrefixHistoryTest, FindsWhatANaiveModelKnows) {
 
 INSTANTIATE_TEST_SUITE_P(
     Settings, PrefixHistoryTest,
-    ::testing::Values(Setting{"roomy", "bf16", {0}, 16, 0, 20000, 6000},
-                      Setting{"tight", "bf16", {0}, 16, 0, 60, 10000},
-                      Setting{"few_pages", "f32", {0, 0}, 16, 0, 9, 10000},
-                      Setting{"quantized", "k8v4", {0}, 32, 0, 40, 4000},
-                      Setting{"hybrid", "bf16", {0, 24}, 16, 16, 60, 8000},
-                      Setting{"hybrid_few_pages", "bf16", {0, 20}, 16, 4, 12, 8000},
-                      Setting{"windows_only", "f32", {24, 60}, 16, 8, 24, 8000},
-                      Setting{"two_windows", "bf16", {40, 0, 7}, 48, 0, 20, 6000}),
+    ::testing::Values(HistorySetting{"roomy", "bf16", {0}, 16, 0, 20000, 6000},
+                      HistorySetting{"tight", "bf16", {0}, 16, 0, 60, 10000},
+                      HistorySetting{"few_pages", "f32", {0, 0}, 16, 0, 9, 10000},
+                      HistorySetting{"quantized", "k8v4", {0}, 32, 0, 40, 4000},
+                      HistorySetting{"hybrid", "bf16", {0, 24}, 16, 16, 60, 8000},
+                      HistorySetting{"hybrid_few_pages", "bf16", {0, 20}, 16, 4, 12, 8000},
+                      HistorySetting{"windows_only", "f32", {24, 60}, 16, 8, 24, 8000},
+                      HistorySetting{"two_windows", "bf16", {40, 0, 7}, 48, 0, 20, 6000}),
     [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

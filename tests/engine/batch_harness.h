@@ -84,6 +84,22 @@ inline std::unique_ptr<engine::Model> random_model(std::int64_t window_tokens = 
   return std::move(*model);
 }
 
+// What tests of reuse vary: the pages, and the window of some layers (0: none).
+struct PageSetting {
+  const char* name;
+  const char* format;
+  std::int64_t page_tokens;
+  std::int64_t window_tokens;
+
+  // A store with room for `tokens`.
+  ForwardSetup setup(const engine::Model& model, std::int64_t tokens) const {
+    ForwardSetup setup{.page_tokens = page_tokens, .format = format};
+    Forward any(model, setup);
+    setup.cap_bytes = any.store().layout().bytes_per_token() * tokens;
+    return setup;
+  }
+};
+
 // Prompts of many lengths, some with common beginnings; greedy and sampled.
 inline std::vector<Request> random_requests(std::mt19937_64& random, int count) {
   const Tokens common = random_tokens(random, 150, 256);

@@ -9,27 +9,14 @@
 namespace pagekv::testing {
 namespace {
 
-struct Setting {
-  const char* name;
-  const char* format;
-  std::int64_t page_tokens;
-  std::int64_t window_tokens;  // of some layers; 0: none
-};
-
-class EngineReuse : public ::testing::TestWithParam<Setting> {
+class EngineReuse : public ::testing::TestWithParam<PageSetting> {
  protected:
   const std::unique_ptr<engine::Model> model_ = random_model(GetParam().window_tokens);
 
-  ForwardSetup setup(std::int64_t tokens) const {
-    ForwardSetup setup{.page_tokens = GetParam().page_tokens, .format = GetParam().format};
-    Forward any(*model_, setup);
-    setup.cap_bytes = any.store().layout().bytes_per_token() * tokens;
-    return setup;
-  }
   // Each request once all before it have ended, so that only the index can share.
   std::vector<Completion> one_by_one(const std::vector<Request>& requests, bool reuse,
                                      std::int64_t tokens, BatcherStats* stats = nullptr) {
-    Harness harness(*model_, setup(tokens), {.reuse = reuse});
+    Harness harness(*model_, GetParam().setup(*model_, tokens), {.reuse = reuse});
     std::vector<Completion> completions;
     for (const Request& request : requests) {
       const int id = harness.submit(request);
@@ -67,12 +54,14 @@ TEST_P(EngineReuse, FoundOrComputedGivesTheSameLogits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Settings, EngineReuse,
-    ::testing::Values(Setting{"bf16", "bf16", 64, 0}, Setting{"bf16_small_pages", "bf16", 16, 0},
-                      Setting{"kv8", "kv8", 32, 0}, Setting{"k8v3", "k8v3", 16, 0},
-                      Setting{"kv4_windows", "kv4", 16, 96}, Setting{"f32_windows", "f32", 32, 96}),
-    [](const auto& setting) { return std::string(setting.param.name); });
+INSTANTIATE_TEST_SUITE_P(Settings, EngineReuse,
+                         ::testing::Values(PageSetting{"bf16", "bf16", 64, 0},
+                                           PageSetting{"bf16_small_pages", "bf16", 16, 0},
+                                           PageSetting{"kv8", "kv8", 32, 0},
+                                           PageSetting{"k8v3", "k8v3", 16, 0},
+                                           PageSetting{"kv4_windows", "kv4", 16, 96},
+                                           PageSetting{"f32_windows", "f32", 32, 96}),
+                         [](const auto& setting) { return std::string(setting.param.name); });
 
 // Sixteen requests with one long beginning: the beginning is computed once and held once.
 TEST(EngineReuseMemory, GrowsByTheRequestsOwnTokens) {

@@ -10,14 +10,7 @@
 namespace pagekv::testing {
 namespace {
 
-struct Setting {
-  const char* name;
-  const char* format;
-  std::int64_t page_tokens;
-  std::int64_t window_tokens;  // of some layers; 0: none
-};
-
-class EngineTier : public ::testing::TestWithParam<Setting> {
+class EngineTier : public ::testing::TestWithParam<PageSetting> {
  protected:
   std::shared_ptr<Tier> open_tier() const {
     auto tier = open_directory_tier(folder_.path("t"), {.cap_bytes = 64 << 20, .threads = 2});
@@ -27,10 +20,8 @@ class EngineTier : public ::testing::TestWithParam<Setting> {
   // All requests at once, in a process of its own as far as pages go.
   std::vector<Completion> run(const std::vector<Request>& requests, std::shared_ptr<Tier> tier,
                               std::int64_t tokens, BatcherStats* stats = nullptr) {
-    ForwardSetup setup{.page_tokens = GetParam().page_tokens, .format = GetParam().format};
-    Forward any(*model_, setup);
-    setup.cap_bytes = any.store().layout().bytes_per_token() * tokens;
-    Harness harness(*model_, setup, {.max_running = 3, .tier = std::move(tier)});
+    Harness harness(*model_, GetParam().setup(*model_, tokens),
+                    {.max_running = 3, .tier = std::move(tier)});
     std::vector<int> ids;
     for (const Request& request : requests) ids.push_back(harness.submit(request));
     harness.run();
@@ -66,10 +57,10 @@ TEST_P(EngineTier, HitsInTheFolderGiveTheSameLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, EngineTier,
-                         ::testing::Values(Setting{"bf16", "bf16", 16, 0},
-                                           Setting{"k8v3", "k8v3", 16, 0},
-                                           Setting{"kv8_pages_of_32", "kv8", 32, 0},
-                                           Setting{"kv4_windows", "kv4", 16, 96}),
+                         ::testing::Values(PageSetting{"bf16", "bf16", 16, 0},
+                                           PageSetting{"k8v3", "k8v3", 16, 0},
+                                           PageSetting{"kv8_pages_of_32", "kv8", 32, 0},
+                                           PageSetting{"kv4_windows", "kv4", 16, 96}),
                          [](const auto& setting) { return std::string(setting.param.name); });
 
 TEST(EngineTierOptions, ATierNeedsReuse) {

@@ -5,25 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/small_model.h"
-#include "tests/tools/command.h"
+#include "tests/tools/small_chat.h"
 
 namespace pagekv::testing {
 namespace {
 
-class Chat : public ::testing::Test {
+class Chat : public SmallChat {
  protected:
-  Chat() {
-    SmallModel model;
-    model.chat_template = "{{ '<|im_start|>' }}";
-    model.context_tokens = 1024;
-    model_ = place_.write("small.gguf", model.gguf());
-  }
-  Outcome talk(const std::string& input, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"chat", "-m", model_, "-n", "12", "--page", "16"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return place_.run(arguments, input);
-  }
   // Of every answer: prompt tokens that were in pages already, and all of them.
   static std::vector<std::pair<int, int>> found(const Outcome& outcome) {
     std::vector<std::pair<int, int>> pairs;
@@ -36,9 +24,6 @@ class Chat : public ::testing::Test {
     }
     return pairs;
   }
-
-  Workplace place_;
-  std::string model_;
 };
 
 TEST_F(Chat, ATurnComputesItsOwnTokensOnly) {

@@ -7,38 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/small_model.h"
-#include "tests/tools/command.h"
+#include "tests/tools/small_chat.h"
 
 namespace pagekv::testing {
 namespace {
 
 const std::vector<std::string> kWarm = {"--temp", "1.5", "--top-k", "0", "--top-p", "1"};
 
-class SessionFiles : public ::testing::Test {
+class SessionFiles : public SmallChat {
  protected:
-  SessionFiles() {
-    SmallModel model;
-    model.chat_template = "{{ '<|im_start|>' }}";
-    model.context_tokens = 1024;
-    model_ = place_.write("small.gguf", model.gguf());
-  }
   Outcome run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"run", "-m", model_, "--page", "16"});
     return place_.run(arguments);
-  }
-  Outcome talk(const std::string& input, std::vector<std::string> arguments = {}) {
-    arguments.insert(arguments.begin(), {"chat", "-m", model_, "-n", "12", "--page", "16"});
-    return place_.run(arguments, input);
   }
   static std::vector<std::string> with(std::vector<std::string> first,
                                        const std::vector<std::string>& second) {
     first.insert(first.end(), second.begin(), second.end());
     return first;
   }
-
-  Workplace place_;
-  std::string model_;
 };
 
 TEST_F(SessionFiles, GoOnAsIfTheyHadNeverStopped) {

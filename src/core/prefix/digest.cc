@@ -109,4 +109,15 @@ Digest page_digest(const Digest& parent, std::span<const TokenId> tokens) {
   return sha.finish();
 }
 
+std::vector<Digest> page_digests(const Digest& space, std::span<const TokenId> tokens,
+                                 std::int64_t page_tokens) {
+  const auto page = static_cast<std::size_t>(page_tokens);
+  std::vector<Digest> chain;
+  chain.reserve(tokens.size() / page);
+  for (; tokens.size() >= page; tokens = tokens.subspan(page)) {
+    chain.push_back(page_digest(chain.empty() ? space : chain.back(), tokens.first(page)));
+  }
+  return chain;
+}
+
 }  // namespace pagekv::inline v0::internal

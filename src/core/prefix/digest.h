@@ -6,6 +6,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "pagekv/layout.h"
 #include "pagekv/prefix_index.h"
@@ -22,5 +23,8 @@ Digest digest_of(const std::string& bytes);
 std::string hex(std::span<const std::byte> bytes);  // lower case
 // `parent`: of the page before, of the namespace for the first page.
 Digest page_digest(const Digest& parent, std::span<const TokenId> tokens);
+// The chain of the full pages of `tokens`.
+std::vector<Digest> page_digests(const Digest& space, std::span<const TokenId> tokens,
+                                 std::int64_t page_tokens);
 
 }  // namespace pagekv::inline v0::internal

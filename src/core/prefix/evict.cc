@@ -84,7 +84,7 @@ void PrefixIndexState::give_up_leaves(Goal& goal, Offers& offers) {
     PrefixNode* before = leaf->parent;
     give_up(*leaf, goal, offers);
     // What no window can serve any more goes with it.
-    while (has_windows_ && before->parent != nullptr && before->children.empty() &&
+    while (layout().has_windows() && before->parent != nullptr && before->children.empty() &&
            !serves(*before)) {
       PrefixNode* next = before->parent;
       {

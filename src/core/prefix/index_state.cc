@@ -5,11 +5,7 @@
 namespace pagekv::inline v0::internal {
 
 PrefixIndexState::PrefixIndexState(std::shared_ptr<StoreCore> store, PrefixIndexOptions options)
-    : store_(std::move(store)), sink_(std::move(options.sink)), events_(options.max_events) {
-  for (int group = 0; group < layout().group_count(); ++group) {
-    has_windows_ = has_windows_ || layout().group(group).window_tokens > 0;
-  }
-}
+    : store_(std::move(store)), sink_(std::move(options.sink)), events_(options.max_events) {}
 
 PrefixIndexState::~PrefixIndexState() {
   for (const auto& [bytes, space] : spaces_) end(*space);

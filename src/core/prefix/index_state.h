@@ -111,7 +111,6 @@ class PrefixIndexState final : public Reclaimer,
 
   std::shared_ptr<StoreCore> store_;
   std::shared_ptr<PageSink> sink_;
-  bool has_windows_ = false;
   // Held, shared, from when pages are taken out until the sink has them: who ends a namespace waits
   // for those. Taken before mutex_.
   std::shared_mutex offering_;

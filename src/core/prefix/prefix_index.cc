@@ -140,14 +140,7 @@ void PrefixIndex::clear() {
 Result<std::vector<Digest>> PrefixIndex::digests(const PrefixNamespace& space,
                                                  std::span<const TokenId> tokens) const {
   return in_space(*state_, space, [&](PrefixSpace& in) -> Result<std::vector<Digest>> {
-    const auto page = static_cast<std::size_t>(state_->page_tokens());
-    std::vector<Digest> chain;
-    chain.reserve(tokens.size() / page);
-    for (; tokens.size() >= page; tokens = tokens.subspan(page)) {
-      chain.push_back(
-          internal::page_digest(chain.empty() ? in.digest() : chain.back(), tokens.first(page)));
-    }
-    return chain;
+    return internal::page_digests(in.digest(), tokens, state_->page_tokens());
   });
 }
 

@@ -89,13 +89,6 @@ bool PageFetchState::has(std::int64_t page, int group) const {
   return exists_.answer(static_cast<std::size_t>(at)).outcome == TierOutcome::ok;
 }
 
-bool PageFetchState::has_windows() const {
-  for (int group = 0; group < groups(); ++group) {
-    if (layout().group(group).window_tokens > 0) return true;
-  }
-  return false;
-}
-
 // Whether page `page` of a group is needed by a prefix that ends at end_page_.
 bool PageFetchState::wanted(std::int64_t page, int group) const {
   const std::int64_t needed =
@@ -164,86 +157,69 @@ Status PageFetchState::begin_reading() {
 
 Status PageFetchState::read_ahead() {
   while (pieces_.size() < kPiecesAhead && next_page_ < end_page_) {
+    std::vector<PagePart> parts;
     std::vector<Digest> keys;
     std::int64_t bytes = 0;
     const std::int64_t first = next_page_;
-    while (next_page_ < end_page_ && (bytes == 0 || bytes < tier_->options().batch_bytes)) {
+    for (; next_page_ < end_page_ && (bytes == 0 || bytes < tier_->options().batch_bytes);
+         ++next_page_) {
       for (int group = 0; group < groups(); ++group) {
         if (!wanted(next_page_, group)) continue;
+        parts.push_back({next_page_, group});
         keys.push_back(page_key(epoch_, chain_[static_cast<std::size_t>(next_page_)], group));
         bytes += tier_->record(group).bytes();
       }
-      ++next_page_;
     }
     auto batch = tier_->tier().get(keys, {.deadline = options_.deadline});
     if (!batch) return tl::unexpected(batch.error());
-    pieces_.push_back({first, next_page_, std::move(*batch)});
+    pieces_.push_back({first, next_page_, std::move(parts), std::move(*batch)});
   }
   return {};
 }
 
 // A record is what its key says; that its tag and size agree is proved all the same.
-bool PageFetchState::fits(const TierAnswer& answer, std::int64_t page, int group) const {
+bool PageFetchState::fits(const TierAnswer& answer, PagePart part) const {
   if (answer.outcome != TierOutcome::ok) return false;
-  const auto at = static_cast<std::size_t>(page);
-  const PageTag tag{space_.digest(), chain_[at], page == 0 ? space_.digest() : chain_[at - 1],
-                    group,
-                    std::span(tokens_).subspan(at * static_cast<std::size_t>(page_tokens_),
-                                               static_cast<std::size_t>(page_tokens_))};
-  const std::vector<std::byte> wanted = write_tag(tag);
+  const PageTag tag = tag_of(space_.digest(), chain_, tokens_, page_tokens_, part);
   const bool right =
-      static_cast<std::int64_t>(answer.value.size()) == tier_->record(group).bytes() &&
-      std::ranges::equal(answer.tag, wanted);
+      static_cast<std::int64_t>(answer.value.size()) == tier_->record(part.group).bytes() &&
+      std::ranges::equal(answer.tag, write_tag(tag));
   if (!right) tier_->count(&PageTierStats::wrong_records);
   return right;
 }
 
 // Takes the pages of a piece up to the first that has not come whole, and no more pieces then.
 Status PageFetchState::take(Piece& piece) {
-  std::int64_t end = piece.first;
-  std::size_t at = 0;
-  for (bool whole = true; whole && end < piece.end;) {
-    for (int group = 0; group < groups(); ++group) {
-      if (wanted(end, group)) whole = fits(piece.batch.answer(at++), end, group) && whole;
-    }
-    end += whole ? 1 : 0;
-  }
-  if (end < piece.end) {
+  std::size_t parts = 0;
+  while (parts < piece.parts.size() && fits(piece.batch.answer(parts), piece.parts[parts])) ++parts;
+  std::int64_t end = piece.end;
+  if (parts < piece.parts.size()) {
+    end = piece.parts[parts].page;
+    while (parts > 0 && piece.parts[parts - 1].page == end) --parts;
     next_page_ = end_page_;
     pieces_.erase(pieces_.begin() + 1, pieces_.end());
   }
-  return end > piece.first ? take_pages(piece, end) : Status();
+  return end > piece.first ? take_parts(piece, parts, end - piece.first) : Status();
 }
 
-Status PageFetchState::take_pages(const Piece& piece, std::int64_t end) {
-  const Append append{&sequence_, (end - piece.first) * page_tokens_};
+// The first `parts` of a piece, which are whole pages.
+Status PageFetchState::take_parts(const Piece& piece, std::size_t parts, std::int64_t pages) {
+  const Append append{&sequence_, pages * page_tokens_};
   auto state = reserve_step(tier_->core(), {&append, 1});
   if (!state) return tl::unexpected(state.error());
   std::ranges::fill((*state)->written, std::uint8_t{1});
   Step step(std::move(*state));
-  struct Record {
-    std::int64_t page;
-    int group;
-  };
-  std::vector<Record> records;  // in the order of the answers
-  std::int64_t bytes = 0;
-  for (std::int64_t page = piece.first; page < end; ++page) {
-    for (int group = 0; group < groups(); ++group) {
-      if (!wanted(page, group)) continue;
-      records.push_back({page, group});
-      bytes += tier_->record(group).bytes();
-    }
-  }
   const auto write = [&](int /* worker */, std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
-    const auto [page, group] = records[at];
+    const auto [page, group] = piece.parts[at];
     tier_->record(group).write(*tier_->core(), sequence_.state()->table(group), page,
                                piece.batch.answer(at).value.data());
   };
-  tier_->core()->backend().executor().parallel_for(static_cast<std::int64_t>(records.size()),
-                                                   write);
+  tier_->core()->backend().executor().parallel_for(static_cast<std::int64_t>(parts), write);
   if (auto done = step.commit(); !done) return tl::unexpected(done.error());
-  fetched_pages_ += end - piece.first;
+  fetched_pages_ += pages;
+  std::int64_t bytes = 0;
+  for (std::size_t at = 0; at < parts; ++at) bytes += tier_->record(piece.parts[at].group).bytes();
   tier_->count(&PageTierStats::fetched_bytes, bytes);
   return {};
 }
@@ -253,7 +229,7 @@ void PageFetchState::finish() {
   phase_ = Phase::done;
   pieces_.clear();
   const std::int64_t end = first_page_ + fetched_pages_;
-  if (has_windows() && end < end_page_) fetched_pages_ = 0;
+  if (layout().has_windows() && end < end_page_) fetched_pages_ = 0;
   if (fetched_pages_ == 0) {
     sequence_ = Sequence();
     return;

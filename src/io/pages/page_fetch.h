@@ -33,10 +33,12 @@ class PageFetchState {
 
  private:
   enum class Phase : std::uint8_t { looking, reading, done };
-  // Records of pages [first, end): by page, then by group, those that are wanted.
+  // What is wanted of pages [first, end), page after page, and its answers. Of pages that all
+  // windows have left behind nothing is.
   struct Piece {
     std::int64_t first;
     std::int64_t end;
+    std::vector<PagePart> parts;
     TierBatch batch;
   };
 
@@ -51,12 +53,11 @@ class PageFetchState {
   std::int64_t first_gap() const;
   bool serves(std::int64_t end) const;
   bool wanted(std::int64_t page, int group) const;
-  bool has_windows() const;
   Status begin_reading();
   Status read_ahead();
   Status take(Piece& piece);
-  bool fits(const TierAnswer& answer, std::int64_t page, int group) const;
-  Status take_pages(const Piece& piece, std::int64_t end);
+  bool fits(const TierAnswer& answer, PagePart part) const;
+  Status take_parts(const Piece& piece, std::size_t parts, std::int64_t pages);
   void finish();
 
   std::shared_ptr<PageTierState> tier_;

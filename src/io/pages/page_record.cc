@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/prefix/sha256.h"
+#include "io/little_endian.h"
 #include "pagekv/page_tier.h"
 
 namespace pagekv::inline v0 {
@@ -20,16 +21,13 @@ constexpr std::size_t kTagHeader =
 constexpr std::size_t kMostTagTokens = (kMaxTierTagBytes - kTagHeader) / sizeof(std::uint32_t);
 
 void put_number(std::vector<std::byte>& out, std::uint32_t number) {
-  for (int shift = 0; shift < 32; shift += 8)
-    out.push_back(static_cast<std::byte>(number >> shift));
+  out.resize(out.size() + sizeof number);
+  store_number(std::span(out), out.size() - sizeof number, number);
 }
 
 std::uint32_t take_number(std::span<const std::byte>& from) {
-  std::uint32_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    number |= std::to_integer<std::uint32_t>(from[i]) << (8 * i);
-  }
-  from = from.subspan(4);
+  const auto number = load_number<std::uint32_t>(from, 0);
+  from = from.subspan(sizeof number);
   return number;
 }
 
@@ -94,6 +92,14 @@ void PageRecord::write(StoreCore& core, const PageTable& table, std::int64_t pag
   for (const Part& part : parts_) {
     core.backend().write_plane(core.address(part.layer), span, part.of, from + part.offset);
   }
+}
+
+PageTag tag_of(const Digest& space, std::span<const Digest> chain, std::span<const TokenId> tokens,
+               std::int64_t page_tokens, PagePart part) {
+  const auto at = static_cast<std::size_t>(part.page);
+  const auto count = static_cast<std::size_t>(page_tokens);
+  return {space, chain[at], at == 0 ? space : chain[at - 1], part.group,
+          tokens.subspan(at * count, count)};
 }
 
 std::vector<std::byte> write_tag(const PageTag& tag) {

@@ -44,6 +44,12 @@ class PageRecord {
   std::vector<Part> parts_;
 };
 
+// One group's part of a page of a prefix.
+struct PagePart {
+  std::int64_t page = 0;
+  int group = 0;
+};
+
 struct PageTag {
   Digest space{};
   Digest digest{};
@@ -52,5 +58,8 @@ struct PageTag {
   std::span<const TokenId> tokens = {};
 };
 std::vector<std::byte> write_tag(const PageTag& tag);
+// Of a prefix whose pages have the digests `chain`.
+PageTag tag_of(const Digest& space, std::span<const Digest> chain, std::span<const TokenId> tokens,
+               std::int64_t page_tokens, PagePart part);
 
 }  // namespace pagekv::inline v0::internal

@@ -85,14 +85,8 @@ Result<std::int64_t> PageTier::store(const PrefixNamespace& space, std::span<con
                 {static_cast<std::int64_t>(tokens.size()), view.length()});
   }
   return guard_memory([&] {
-    const auto page = static_cast<std::size_t>(state_->layout().page_tokens());
-    std::vector<Digest> chain;
-    for (auto left = tokens.first(static_cast<std::size_t>(view.length())); left.size() >= page;
-         left = left.subspan(page)) {
-      chain.push_back(
-          internal::page_digest(chain.empty() ? space.digest() : chain.back(), left.first(page)));
-    }
-    return state_->store(*space.state(), chain, tokens, *view.holder());
+    const auto computed = tokens.first(static_cast<std::size_t>(view.length()));
+    return state_->store(*space.state(), computed, *view.holder());
   });
 }
 

@@ -62,20 +62,16 @@ void PageTierState::give_up(const PageSink::Page& page) {
   if (!records.empty()) put(records);
 }
 
-Result<std::int64_t> PageTierState::store(const PrefixSpace& in, const std::vector<Digest>& chain,
-                                          std::span<const TokenId> tokens, const PageHolder& view) {
-  const Digest& space = in.digest();
-  const std::optional<Epoch> epoch = names_.find(in);
+Result<std::int64_t> PageTierState::store(const PrefixSpace& space, std::span<const TokenId> tokens,
+                                          const PageHolder& view) {
+  const std::optional<Epoch> epoch = names_.find(space);
   if (!epoch) {
     return fail(ErrorCode::invalid_argument, "the namespace is not attached to this tier");
   }
-  struct Part {
-    std::int64_t page;
-    int group;
-  };
-  std::vector<Part> parts;
-  std::vector<Digest> keys;
   const std::int64_t page_tokens = layout().page_tokens();
+  const std::vector<Digest> chain = page_digests(space.digest(), tokens, page_tokens);
+  std::vector<PagePart> parts;
+  std::vector<Digest> keys;
   for (std::size_t page = 0; page < chain.size(); ++page) {
     for (int group = 0; group < view.groups(); ++group) {
       const auto at = static_cast<std::int64_t>(page);
@@ -91,15 +87,11 @@ Result<std::int64_t> PageTierState::store(const PrefixSpace& in, const std::vect
   std::int64_t waiting_bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (there->answer(i).outcome == TierOutcome::ok) continue;
-    const auto [page, group] = parts[i];
-    const auto at = static_cast<std::size_t>(page);
-    const PageTag tag{space, chain[at], at == 0 ? space : chain[at - 1], group,
-                      tokens.subspan(at * static_cast<std::size_t>(page_tokens),
-                                     static_cast<std::size_t>(page_tokens))};
-    const TierPut record = put_of(tag, *epoch, view.table(group), page);
+    const PageTag tag = tag_of(space.digest(), chain, tokens, page_tokens, parts[i]);
+    const TierPut record = put_of(tag, *epoch, view.table(tag.group), parts[i].page);
     put({&record, 1});
     ++stored;
-    waiting_bytes += this->record(group).bytes();
+    waiting_bytes += this->record(tag.group).bytes();
     if (waiting_bytes < options_.batch_bytes) continue;
     flush(kNoDeadline);
     waiting_bytes = 0;

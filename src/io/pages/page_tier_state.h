@@ -38,8 +38,9 @@ class PageTierState {
   // Lets the tier write them; pages that it refuses are lost.
   void put(std::span<const TierPut> records);
   void give_up(const PageSink::Page& page);
-  Result<std::int64_t> store(const PrefixSpace& in, const std::vector<Digest>& chain,
-                             std::span<const TokenId> tokens, const PageHolder& view);
+  // `tokens`: those of the view.
+  Result<std::int64_t> store(const PrefixSpace& space, std::span<const TokenId> tokens,
+                             const PageHolder& view);
   bool flush(std::chrono::steady_clock::time_point until);
 
   void count(std::int64_t PageTierStats::* counter, std::int64_t by = 1);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/prefix/digest.h"
+
 namespace pagekv::inline v0::internal {
 
 namespace {
@@ -10,26 +12,15 @@ constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr std::string_view kTemporary = ".new.";
 constexpr std::size_t kNameDigits = 2 * std::tuple_size_v<Digest>;
 
-void append_digits(std::string& text, unsigned byte) {
-  text += kDigits[byte >> 4];
-  text += kDigits[byte & 15];
-}
-
 }  // namespace
 
 std::string subfolder_name(int index) {
-  std::string name;
-  append_digits(name, static_cast<unsigned>(index));
-  return name;
+  const auto byte = static_cast<std::byte>(index);
+  return hex({&byte, 1});
 }
 
 std::string record_path(const Digest& key) {
-  std::string path;
-  path.reserve(kNameDigits + 3);
-  append_digits(path, std::to_integer<unsigned>(key[0]));
-  path += '/';
-  for (const std::byte byte : key) append_digits(path, std::to_integer<unsigned>(byte));
-  return path;
+  return subfolder_name(std::to_integer<int>(key[0])) + "/" + hex(key);
 }
 
 std::string temporary_path(const Digest& key, std::uint64_t number) {

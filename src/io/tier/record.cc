@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/checksum.h"
+#include "io/little_endian.h"
 #include "pagekv/tier.h"
 
 namespace pagekv::inline v0::internal {
@@ -27,28 +28,11 @@ constexpr std::size_t head_bytes(std::size_t tag_bytes) {
 }
 static_assert(head_bytes(kMaxTierTagBytes) == kMaxRecordHeadBytes);
 
-// Little-endian, whatever the processor is.
-template <typename Unsigned>
-void store(std::span<std::byte> bytes, std::size_t at, Unsigned value) {
-  for (std::size_t byte = 0; byte < sizeof value; ++byte) {
-    bytes[at + byte] = static_cast<std::byte>(value >> 8 * byte & 0xff);
-  }
-}
-
-template <typename Unsigned>
-Unsigned fetch(std::span<const std::byte> bytes, std::size_t at) {
-  Unsigned value = 0;
-  for (std::size_t byte = 0; byte < sizeof value; ++byte) {
-    value |= std::to_integer<Unsigned>(bytes[at + byte]) << 8 * byte;
-  }
-  return value;
-}
-
 // Of the whole head with its own field as zeros.
 std::uint64_t head_sum(std::span<const std::byte> head) {
   std::array<std::byte, kMaxRecordHeadBytes> copy;
   std::copy(head.begin(), head.end(), copy.begin());
-  store(std::span<std::byte>(copy), kHeadSumAt, std::uint64_t{0});
+  store_number(std::span<std::byte>(copy), kHeadSumAt, std::uint64_t{0});
   return checksum(std::span(copy).first(head.size()), 0);
 }
 
@@ -68,13 +52,13 @@ std::vector<std::byte> make_record_head(const Digest& key, std::span<const std::
                                         std::span<const std::byte> value) {
   std::vector<std::byte> head(head_bytes(tag.size()));
   std::memcpy(head.data(), kMagic.data(), kMagic.size());
-  store(std::span(head), kVersionAt, kVersion);
-  store(std::span(head), kTagBytesAt, static_cast<std::uint32_t>(tag.size()));
-  store(std::span(head), kValueBytesAt, static_cast<std::uint64_t>(value.size()));
+  store_number(std::span(head), kVersionAt, kVersion);
+  store_number(std::span(head), kTagBytesAt, static_cast<std::uint32_t>(tag.size()));
+  store_number(std::span(head), kValueBytesAt, static_cast<std::uint64_t>(value.size()));
   std::copy(key.begin(), key.end(), head.begin() + kKeyAt);
-  store(std::span(head), kValueSumAt, value_sum(key, value));
+  store_number(std::span(head), kValueSumAt, value_sum(key, value));
   std::copy(tag.begin(), tag.end(), head.begin() + kRecordFieldBytes);
-  store(std::span(head), kHeadSumAt, head_sum(head));
+  store_number(std::span(head), kHeadSumAt, head_sum(head));
   return head;
 }
 
@@ -82,21 +66,21 @@ std::optional<RecordHead> parse_record_head(std::span<const std::byte> bytes, co
                                             std::int64_t file_bytes) {
   if (bytes.size() < kRecordFieldBytes ||
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0 ||
-      fetch<std::uint32_t>(bytes, kVersionAt) != kVersion ||
+      load_number<std::uint32_t>(bytes, kVersionAt) != kVersion ||
       !std::equal(key.begin(), key.end(), bytes.begin() + kKeyAt)) {
     return std::nullopt;
   }
-  const auto tag_bytes = fetch<std::uint32_t>(bytes, kTagBytesAt);
+  const auto tag_bytes = load_number<std::uint32_t>(bytes, kTagBytesAt);
   if (tag_bytes > kMaxTierTagBytes || head_bytes(tag_bytes) > bytes.size()) return std::nullopt;
   const auto head = bytes.first(head_bytes(tag_bytes));
-  if (fetch<std::uint64_t>(bytes, kHeadSumAt) != head_sum(head)) return std::nullopt;
-  const auto value_bytes = fetch<std::uint64_t>(bytes, kValueBytesAt);
+  if (load_number<std::uint64_t>(bytes, kHeadSumAt) != head_sum(head)) return std::nullopt;
+  const auto value_bytes = load_number<std::uint64_t>(bytes, kValueBytesAt);
   const auto value_offset = static_cast<std::int64_t>(head.size());
   if (value_bytes != static_cast<std::uint64_t>(file_bytes - value_offset)) return std::nullopt;
   return RecordHead{.tag_bytes = tag_bytes,
                     .value_offset = value_offset,
                     .value_bytes = static_cast<std::int64_t>(value_bytes),
-                    .value_sum = fetch<std::uint64_t>(bytes, kValueSumAt)};
+                    .value_sum = load_number<std::uint64_t>(bytes, kValueSumAt)};
 }
 
 bool value_matches(const RecordHead& head, const Digest& key, std::span<const std::byte> value) {
