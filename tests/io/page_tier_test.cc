@@ -3,7 +3,11 @@
 #include "pagekv/page_tier.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <vector>
@@ -428,6 +432,46 @@ TEST_F(PagesBelow, TagsSayWhoseTheyAre) {
     }
   }
   EXPECT_EQ(pages, 2u);
+}
+
+// A process that is killed while its pages go down and come up: who comes next finds whole records,
+// within the cap, and the rows that were asked for.
+TEST_F(PagesBelow, KilledWhilePagesMove) {
+  constexpr std::int64_t kCap = 200 << 10;
+  std::mt19937 random(test_seed());
+  const auto prompt = [](std::mt19937& engine) {
+    return join(count_up(static_cast<std::uint32_t>(1000 * (engine() % 3)), 64),
+                count_up(static_cast<std::uint32_t>(5000 + 100 * (engine() % 9)), 96));
+  };
+  const int rounds = 20 * test_scale();
+  std::int64_t fetched = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const auto seed = static_cast<unsigned>(random());
+    const pid_t child = fork();
+    if (child == 0) {
+      Side side(open_tier(folder_.path("t"), kCap), layout(kPlain), 20);
+      for (std::mt19937 own(seed);;) side.serve(prompt(own));
+    }
+    ::usleep(5'000 + random() % 40'000);
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "ended by itself: " << WEXITSTATUS(status);
+    Side side(open_tier(folder_.path("t"), kCap), layout(kPlain));
+    const auto check = side.pages().tier().verify();
+    ASSERT_TRUE(check);
+    EXPECT_TRUE(check->corrupt.empty());
+    EXPECT_LE(side.pages().tier().stats().bytes, kCap);
+    for (int i = 0; i < 4; ++i) {
+      const Tokens tokens = prompt(random);
+      fetched += side.fetch(tokens);
+      side.match(tokens);  // compares the rows
+    }
+    EXPECT_EQ(side.pages().stats().wrong_records, 0);
+    side.expect_good_books();
+  }
+  std::printf("%d rounds, %lld tokens came up\n", rounds, static_cast<long long>(fetched));
+  EXPECT_GT(fetched, 0);
 }
 
 // Many prompts through little memory and a small folder, with restarts: what is found is always
