@@ -89,8 +89,8 @@ void score_dense(benchmark::State& state) {
   const Span span(VectorCodec::dense(DType::bf16));
   const Worker worker;
   for (auto _ : state) {
-    kernels().score_narrow[dtype_index(DType::bf16)](span.tiles(), kDim, 0, worker.scratch.packed_q,
-                                                     kQueries, worker.scratch.logits);
+    kernels().score_narrow[dtype_index(DType::bf16)](
+        span.tiles(), kDim, Ahead(), worker.scratch.packed_q, kQueries, worker.scratch.logits);
   }
   finish(state);
 }
@@ -106,8 +106,8 @@ void score_codes(benchmark::State& state) {
   }
   SpanBits large{};
   for (auto _ : state) {
-    kernels().codes.score[span.width_index()](span.tiles(), span.shape(), queries, kQueries, 0,
-                                              worker.scratch.logits, large);
+    kernels().codes.score[span.width_index()](span.tiles(), span.shape(), queries, kQueries,
+                                              Ahead(), worker.scratch.logits, large);
   }
   finish(state);
 }
@@ -131,7 +131,7 @@ void add_dense(benchmark::State& state) {
   const Worker worker;
   for (auto _ : state) {
     kernels().add_values_narrow[dtype_index(DType::bf16)](
-        span.tiles(), kDim, 0, worker.scratch.logits, kQueries, worker.scratch.span_out);
+        span.tiles(), kDim, Ahead(), worker.scratch.logits, kQueries, worker.scratch.span_out);
   }
   finish(state);
 }
@@ -156,7 +156,7 @@ void values_codes(benchmark::State& state, Piece piece) {
   CodeValues values(worker, span.shape());
   const CodeKernels& codes = kernels().codes;
   const auto prepare = [&] {
-    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), false, 0, values.rows,
+    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), false, Ahead(), values.rows,
                                            values.large);
   };
   const auto weigh = [&] {

@@ -123,8 +123,7 @@ void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     kernels_.matrix.score(span, dim_, scratch_.matrix_queries() + j * width, parts_,
                           queries_.count * width, count, tiles_of(range),
-                          j == 0 ? call_.value_side.row_bytes[0] : 0,
-                          scratch_.logits + j * kSpanTokens);
+                          j == 0 ? span.next_values : Ahead(), scratch_.logits + j * kSpanTokens);
   };
   queries_.for_each_seen(start, kMatrixQueries, score);
 }
@@ -136,7 +135,7 @@ void BlockKeys::score_few(std::int64_t start, SpanTiles& span) {
   for (std::int64_t j = 0; j < queries_.count; j += step) {
     kernels_.matrix.score_few(
         span, dim_, scratch_.few_queries(j / step, dim_), std::min(step, queries_.count - j),
-        parts_, j == 0 ? call_.value_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens);
+        parts_, j == 0 ? span.next_values : Ahead(), scratch_.logits + j * kSpanTokens);
   }
 }
 
@@ -161,7 +160,7 @@ void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
   SpanBits large{};
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange /* all tiles */) {
     kernels_.codes.score[codec_ - kFirstAffine](span, call_.key_side, code_queries(j), count,
-                                                j == 0 ? call_.value_side.row_bytes[0] : 0,
+                                                j == 0 ? span.next_values : Ahead(),
                                                 scratch_.logits + j * kSpanTokens, large);
   };
   queries_.for_each_seen(start, kCodeQueries, score);
@@ -256,8 +255,8 @@ void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span) {
       span.k[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(to)};
     }
   }
-  kernels_.score_narrow[type](span, dim_, call_.value_side.row_bytes[0], scratch_.packed_q,
-                              queries_.count, scratch_.logits);
+  kernels_.score_narrow[type](span, dim_, span.next_values, scratch_.packed_q, queries_.count,
+                              scratch_.logits);
 }
 
 void BlockKeys::score_wide(std::int64_t start, const SpanTiles& span) {

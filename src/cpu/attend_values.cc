@@ -85,7 +85,7 @@ void BlockValues::add(std::int64_t start, SpanTiles& span) {
 
 void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span) {
   auto* pairs = reinterpret_cast<std::uint16_t*>(scratch_.panels);
-  kernels_.matrix.pair_rows(span, dim_, call_.key_side.row_bytes[0], pairs);
+  kernels_.matrix.pair_rows(span, dim_, span.next_keys, pairs);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     kernels_.matrix.add(pairs, dim_, range, scratch_.logits + j * kSpanTokens, count, width_,
                         scratch_.span_out + j * width_);
@@ -97,7 +97,7 @@ void BlockValues::add_few(const SpanTiles& span) {
   const FlushDenormals flush;
   for (std::int64_t j = 0; j < queries_.count; j += kFewQueries) {
     kernels_.matrix.add_few(
-        span, dim_, j == 0 ? call_.key_side.row_bytes[0] : 0, scratch_.logits + j * kSpanTokens,
+        span, dim_, j == 0 ? span.next_keys : Ahead(), scratch_.logits + j * kSpanTokens,
         std::min(kFewQueries, queries_.count - j), width_, scratch_.span_out + j * width_);
   }
 }
@@ -113,8 +113,8 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
   CodeRows rows = code_rows();
   const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, kCodeQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, call_.key_side.row_bytes[0],
-                                                     rows, large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, span.next_keys, rows,
+                                                     large);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
     kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
@@ -129,8 +129,7 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span) {
   const CodeWeights weights =
       CodeWeights::carve(scratch_.code_weights, kMatrixQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, call_.key_side.row_bytes[0],
-                                                     rows, large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, span.next_keys, rows, large);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     for (std::int64_t i = 0; i < count; i += kCodeQueries) {
       kernels_.codes.weigh(span, rows, side, scratch_.logits + (j + i) * kSpanTokens,
@@ -178,7 +177,7 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
       const std::int64_t count = std::min(kTableQueries, queries_.count - j);
       tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens, count,
                    scratch_.code_weights);
-      tables.add[codec_ - kFirstAffine](span, side, j == 0 ? call_.key_side.row_bytes[0] : 0,
+      tables.add[codec_ - kFirstAffine](span, side, j == 0 ? span.next_keys : Ahead(),
                                         scratch_.code_weights, count, scratch_.span_out + j * dim_);
     }
   }
@@ -235,8 +234,8 @@ void BlockValues::add_narrow(SpanTiles& span) {
       span.v[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(rows)};
     }
   }
-  kernels_.add_values_narrow[type](span, dim_, call_.key_side.row_bytes[0], scratch_.logits,
-                                   queries_.count, scratch_.span_out);
+  kernels_.add_values_narrow[type](span, dim_, span.next_keys, scratch_.logits, queries_.count,
+                                   scratch_.span_out);
 }
 
 void BlockValues::add_wide(std::int64_t start, const SpanTiles& span) {

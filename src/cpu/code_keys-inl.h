@@ -116,7 +116,7 @@ void pack_code_query(const float* q, const SideShape& shape, std::int64_t query,
 // totals[tile * kQueries + query].
 template <int kBits, int kQueries, int kTiles>
 HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64_t begin,
-                                   std::int64_t end, const std::uint32_t* words, Ahead* ahead,
+                                   std::int64_t end, const std::uint32_t* words, AskAhead& ask,
                                    IntVec* totals) {
   using Step = KeyStep<kBits>;
   constexpr int kQuads = Step::kDims / 4;
@@ -132,7 +132,7 @@ HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64
     HWY_UNROLL(2)
     for (int tile = 0; tile < kTiles; ++tile) Step::load(codes[tile] + word, quads + tile * kQuads);
     word += Step::kWords * kTileTokens;
-    for (int tile = 0; tile < kTiles; ++tile) ahead[tile].ask();
+    ask();
     HWY_UNROLL(8)
     for (int quad = 0; quad < kQuads; ++quad) {
       HWY_UNROLL(8)
@@ -151,14 +151,9 @@ HWY_INLINE void multiply_key_group(const std::uint32_t* const* codes, std::int64
 // Scores of kTiles neighbouring tiles from `first` on; marks tokens whose scales are beyond kLarge.
 template <int kBits, int kQueries, int kTiles>
 HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, const SideShape& shape,
-                                 const CodeQueries& queries, std::int64_t value_row_bytes,
-                                 float* logits, SpanBits& large) {
+                                 const CodeQueries& queries, AskAhead& ask, float* logits,
+                                 SpanBits& large) {
   const FloatTag d;
-  Ahead ahead[kTiles];
-  for (int tile = 0; tile < kTiles; ++tile) {
-    ahead[tile] = Ahead(span.v[static_cast<std::size_t>(first + tile)][0],
-                        value_row_bytes * kTileTokens, shape.dim / KeyStep<kBits>::kDims);
-  }
   for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
     const std::uint32_t* codes[kTiles];
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -168,7 +163,7 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
     for (std::int64_t group = 0; group < shape.groups; ++group) {
       IntVec totals[kTiles * kQueries];
       multiply_key_group<kBits, kQueries, kTiles>(
-          codes, group * shape.group, (group + 1) * shape.group, queries.words, ahead, totals);
+          codes, group * shape.group, (group + 1) * shape.group, queries.words, ask, totals);
       for (int tile = 0; tile < kTiles; ++tile) {
         const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
         const std::int64_t at = group * kTileTokens + lane;
@@ -244,28 +239,29 @@ inline void finish_scores(const SpanTiles& span, const SideShape& shape, std::in
 
 template <int kBits, int kQueries>
 HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
-                                const CodeQueries& queries, std::int64_t value_row_bytes,
-                                float* logits, SpanBits& large) {
+                                const CodeQueries& queries, const Ahead& ahead, float* logits,
+                                SpanBits& large) {
+  constexpr std::int64_t kTogether = kLanes == 16 ? 2 : 1;
+  AskAhead ask = ahead.over((span.end_tile - span.first_tile) * kTileVectors / kTogether *
+                            (shape.dim / KeyStep<kBits>::kDims));
   std::int64_t tile = span.first_tile;
-  if constexpr (kLanes == 16) {  // two tiles hide the latency of the sums, and fit 32 registers
+  if constexpr (kTogether == 2) {  // two tiles hide the latency of the sums, and fit 32 registers
     for (; tile + 2 <= span.end_tile; tile += 2) {
-      score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, value_row_bytes, logits,
-                                           large);
+      score_code_tiles<kBits, kQueries, 2>(span, tile, shape, queries, ask, logits, large);
     }
   }
   for (; tile < span.end_tile; ++tile) {
-    score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, value_row_bytes, logits,
-                                         large);
+    score_code_tiles<kBits, kQueries, 1>(span, tile, shape, queries, ask, logits, large);
   }
 }
 
 template <int kBits>
 void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                 std::int64_t count, std::int64_t bytes, float* logits, SpanBits& large) {
+                 std::int64_t count, const Ahead& ahead, float* logits, SpanBits& large) {
   switch (count) {
-    case 1: return score_code_span<kBits, 1>(span, shape, queries, bytes, logits, large);
-    case 2: return score_code_span<kBits, 2>(span, shape, queries, bytes, logits, large);
-    case 3: return score_code_span<kBits, 3>(span, shape, queries, bytes, logits, large);
-    default: return score_code_span<kBits, 4>(span, shape, queries, bytes, logits, large);
+    case 1: return score_code_span<kBits, 1>(span, shape, queries, ahead, logits, large);
+    case 2: return score_code_span<kBits, 2>(span, shape, queries, ahead, logits, large);
+    case 3: return score_code_span<kBits, 3>(span, shape, queries, ahead, logits, large);
+    default: return score_code_span<kBits, 4>(span, shape, queries, ahead, logits, large);
   }
 }

@@ -150,7 +150,7 @@ HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& s
 
 template <int kBits>
 void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool single,
-                       std::int64_t key_row_bytes, CodeRows& rows, SpanBits& large) {
+                       const Ahead& ahead, CodeRows& rows, SpanBits& large) {
   rows.per_byte = single ? 1 : codes_per_byte<kBits>(shape);
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
@@ -159,14 +159,13 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool singl
     std::fill_n(rows.biases, shape.groups * kSpanTokens, 0.0f);
   }
   load_span_scales(span, shape, rows.scales, rows.biases, large);
+  AskAhead ask = ahead.over(rows.end_quad - rows.first_quad);
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
     const std::int64_t start = tile * kTileTokens;
     const auto [begin, end] = span.rows(tile);
-    Ahead ahead(span.next_k[static_cast<std::size_t>(tile)], key_row_bytes * kTileTokens,
-                kTileTokens / kQuad);
     for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {
-      ahead.ask();
+      ask();
       const std::byte* four[kQuad];
       for (std::int64_t i = 0; i < kQuad; ++i) {
         const bool readable = token + i >= begin && token + i < end;

@@ -19,8 +19,6 @@ inline constexpr std::int64_t kLineBytes = 64;  // of a cache: what prefetching 
 // pages together: what 128 need of q, logits and outputs fits a 1 MiB L2 at 128 dims.
 inline constexpr std::int64_t kRowsPerItem = 32;
 inline constexpr std::int64_t kBlockQueries = 128;
-// How many spans ahead addresses are translated: page walks take longest where pages lie anywhere.
-inline constexpr std::int64_t kFarSpans = 4;
 // From this many queries on it pays to widen a span of keys and values to f32 once: measured with
 // AVX-512, where the two nests cross between 40 and 48.
 inline constexpr std::int64_t kWideQueries = 48;

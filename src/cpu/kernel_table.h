@@ -2,7 +2,8 @@
 //
 // The loop nests around these pieces are plain C++ and hold a `const KernelTable*`, so devices with
 // different targets live side by side. Kernels have no state and are safe on any thread. All sizes
-// are elements unless named otherwise; every dim is a multiple of 8.
+// are elements unless named otherwise; every dim is a multiple of 8. Kernels that read pages ask
+// for the lines of `ahead` meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "codec/hadamard.h"
 #include "core/softmax_state.h"
 #include "core/token_range.h"
+#include "cpu/ahead.h"
 #include "cpu/code_weights.h"
 #include "cpu/constants.h"
 #include "cpu/head_planes.h"
@@ -62,8 +64,10 @@ struct SpanTiles {
   std::int64_t end_tile = 0;
   std::array<ConstPlanePointers, kSpanTiles> k{};  // in key_tile16 form, all 16 tokens readable
   std::array<ConstPlanePointers, kSpanTiles> v{};  // row 0 of the tile, row-major
-  // Codes of keys of the span that will be read next, or null: worth prefetching.
-  std::array<const std::byte*, kSpanTiles> next_k{};
+  // Worth asking for while keys are scored: the values of these tiles; while values are added: the
+  // keys of the span that will be read next.
+  Ahead next_values;
+  Ahead next_keys;
 
   // Rows of tile `tile` that may be read, counted from its first.
   TokenRange rows(std::int64_t tile) const {
@@ -83,10 +87,8 @@ struct CodeKernels {
   std::array<std::int64_t, kAffineWidths.size()> key_step{};
   // logits[query][token] of `count` queries, for all tokens of the span's tiles, and which of these
   // have a scale beyond kLarge: their logits mean nothing.
-  // The values' codes are asked for meanwhile, of which a token has `value_row_bytes`.
   using Score = void(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                     std::int64_t count, std::int64_t value_row_bytes, float* logits,
-                     SpanBits& large);
+                     std::int64_t count, const Ahead& ahead, float* logits, SpanBits& large);
   std::array<Score*, kAffineWidths.size()> score{};
 
   // The same in two steps where the matrix unit multiplies. The span's key codes as quads of bytes,
@@ -102,10 +104,9 @@ struct CodeKernels {
 
   // The span's value rows, whose groups are multiples of 16. Tokens with a scale beyond kLarge are
   // marked and have no part in what add() gives.
-  // The next span's key codes are asked for meanwhile, of which a token has `key_row_bytes`.
   // `single`: a code a byte, whatever the row has.
   using PrepareRows = void(const SpanTiles& span, const SideShape& shape, bool single,
-                           std::int64_t key_row_bytes, CodeRows& rows, SpanBits& large);
+                           const Ahead& ahead, CodeRows& rows, SpanBits& large);
   std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
   // Where each of `dim` dims is in what add() gives.
   using Positions = void(const SideShape& shape, bool single, std::uint16_t* positions);
@@ -141,9 +142,8 @@ struct TableKernels {
   using Weigh = void(const SpanTiles& span, const SideShape& shape, const float* scales,
                      const float* p, std::int64_t queries, float* weights);
   Weigh* weigh = nullptr;
-  // out[query][dim] of 1 to kTableQueries queries, but for biases. The next span's key codes are
-  // asked for meanwhile, of which a token has `key_row_bytes`.
-  using Add = void(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
+  // out[query][dim] of 1 to kTableQueries queries, but for biases.
+  using Add = void(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
                    const float* weights, std::int64_t queries, float* out);
   std::array<Add*, kCount> add{};
   // The span's codes as f32 in panels, as widen_values has elements.
@@ -201,16 +201,14 @@ struct KernelTable {
 
   // logits[query][token] = dot(q, k) for all tokens of the span's tiles. Queries come packed:
   // [block][key_dim][narrow_queries]. [key type]
-  using ScoreNarrow = void(const SpanTiles& span, std::int64_t key_dim,
-                           std::int64_t value_row_bytes, const float* packed_q,
-                           std::int64_t queries, float* logits);
+  using ScoreNarrow = void(const SpanTiles& span, std::int64_t key_dim, const Ahead& ahead,
+                           const float* packed_q, std::int64_t queries, float* logits);
   std::array<ScoreNarrow*, kDTypes> score_narrow{};
   std::int64_t narrow_queries = 0;
 
   // out[query][dim] = sum over t in [span.begin, span.end) of p[query][t] * v[t][dim]. [value type]
-  using AddValuesNarrow = void(const SpanTiles& span, std::int64_t value_dim,
-                               std::int64_t key_row_bytes, const float* p, std::int64_t queries,
-                               float* out);
+  using AddValuesNarrow = void(const SpanTiles& span, std::int64_t value_dim, const Ahead& ahead,
+                               const float* p, std::int64_t queries, float* out);
   std::array<AddValuesNarrow*, kDTypes> add_values_narrow{};
 
   // ---- Many queries: the span is widened to f32 once.

@@ -26,22 +26,6 @@ constexpr std::int64_t kStepElements = kStepRows * kRowElements;  // a tile on t
 constexpr std::int64_t kFloatBytes = sizeof(float);
 constexpr std::int64_t kHalfBytes = sizeof(std::uint16_t);
 
-// Lines to ask for, some at each step.
-class Lines {
- public:
-  Lines() = default;
-  Lines(const std::byte* from, std::int64_t bytes) : next_(from), end_(from + bytes) {}
-  void ask(std::int64_t lines) {
-    for (std::int64_t i = 0; i < lines && next_ < end_; ++i, next_ += kLineBytes) {
-      __builtin_prefetch(next_, 0, 2);
-    }
-  }
-
- private:
-  const std::byte* next_ = nullptr;
-  const std::byte* end_ = nullptr;
-};
-
 // ---- Scores
 
 // Keys of one tile for the step at `dim`: where they lie, or copied with zeros behind the last.
@@ -61,22 +45,21 @@ struct ScoreCall {
   const std::uint16_t* queries;
   std::int64_t parts;
   std::int64_t stride;
-  std::int64_t value_row_bytes;
   float* logits;
 };
 
 template <int kAt, int kTiles>
 inline void add_key_tiles(const ScoreCall& call, std::int64_t tile, std::int64_t dim,
-                          Lines* lines) {
+                          AskAhead& ask) {
   if constexpr (kAt < kTiles) {
     alignas(64) std::byte room[kStepElements * kHalfBytes];
     const std::byte* keys =
         key_step(call.span.k[static_cast<std::size_t>(tile + kAt)][0], dim, call.dim, room);
-    lines[kAt].ask(AmxConfig::kRows);
+    ask();
     amx_load<AmxConfig::kRight + kAt % 2>(keys, AmxConfig::kRowBytes);
     amx_add_bf16<kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt % 2>();
     if (call.parts == 2) amx_add_bf16<kAt, AmxConfig::kLeft + 1, AmxConfig::kRight + kAt % 2>();
-    add_key_tiles<kAt + 1, kTiles>(call, tile, dim, lines);
+    add_key_tiles<kAt + 1, kTiles>(call, tile, dim, ask);
   }
 }
 
@@ -97,35 +80,31 @@ inline void store_sums(float* to, std::int64_t stride) {
 }
 
 template <int kTiles>
-void score_tiles(const ScoreCall& call, std::int64_t tile) {
-  Lines lines[kTiles];
-  for (int i = 0; i < kTiles; ++i) {
-    lines[i] = Lines(call.span.v[static_cast<std::size_t>(tile + i)][0],
-                     call.value_row_bytes * kTileTokens);
-  }
+void score_tiles(const ScoreCall& call, std::int64_t tile, AskAhead& ask) {
   zero_sums<0, kTiles>();
   const std::int64_t row_bytes = matrix_padded(call.dim) * kHalfBytes;
   for (std::int64_t dim = 0; dim < call.dim; dim += kMatrixDims) {
     amx_load<AmxConfig::kLeft>(call.queries + dim, row_bytes);
     if (call.parts == 2)
       amx_load<AmxConfig::kLeft + 1>(call.queries + call.stride + dim, row_bytes);
-    add_key_tiles<0, kTiles>(call, tile, dim, lines);
+    add_key_tiles<0, kTiles>(call, tile, dim, ask);
   }
   store_sums<0, kTiles>(call.logits + tile * kTileTokens, kSpanTokens);
 }
 
 void score(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
            std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
-           std::int64_t value_row_bytes, float* logits) {
+           const Ahead& ahead, float* logits) {
   const AmxConfig config(count);
   const AmxTiles configured(config);
-  const ScoreCall call{span, dim, queries, parts, stride, value_row_bytes, logits};
+  const ScoreCall call{span, dim, queries, parts, stride, logits};
+  AskAhead ask = ahead.over((tiles.end - tiles.begin) * (matrix_padded(dim) / kMatrixDims));
   std::int64_t tile = tiles.begin;
-  for (; tile + 4 <= tiles.end; tile += 4) score_tiles<4>(call, tile);
+  for (; tile + 4 <= tiles.end; tile += 4) score_tiles<4>(call, tile, ask);
   switch (tiles.end - tile) {
-    case 3: return score_tiles<3>(call, tile);
-    case 2: return score_tiles<2>(call, tile);
-    case 1: return score_tiles<1>(call, tile);
+    case 3: return score_tiles<3>(call, tile, ask);
+    case 2: return score_tiles<2>(call, tile, ask);
+    case 1: return score_tiles<1>(call, tile, ask);
     default: return;
   }
 }
@@ -147,18 +126,17 @@ PAGEKV_AVX512 inline void pair_elements(const std::uint16_t* even, const std::ui
   if (elements > 16) _mm512_storeu_si512(second, _mm512_permutex2var_epi16(a, high, b));
 }
 
-PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, std::int64_t key_row_bytes,
+PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, const Ahead& ahead,
                              std::uint16_t* pairs) {
   constexpr std::int64_t kBlock = kSpanTokens / 2 * kRowElements;  // of 16 dims
   const std::int64_t first = span.begin / kMatrixDims * kMatrixDims;
   const std::int64_t last = (span.end + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
+  AskAhead ask = ahead.over((last - first) / 2 * (matrix_padded(dim) / kMatrixDims));
   for (std::int64_t tile = first / kTileTokens; tile < last / kTileTokens; ++tile) {
     const auto at = static_cast<std::size_t>(tile);
     const bool stored = tile >= span.first_tile && tile < span.end_tile;
     const TokenRange rows = stored ? span.rows(tile) : TokenRange{0, 0};
     const auto* values = reinterpret_cast<const std::uint16_t*>(span.v[at][0]);
-    Lines lines;
-    if (span.next_k[at] != nullptr) lines = {span.next_k[at], key_row_bytes * kTileTokens};
     for (std::int64_t row = 0; row < kTileTokens; row += 2) {
       const auto readable = [&](std::int64_t token) {
         return token >= rows.begin && token < rows.end ? values + token * dim : nullptr;
@@ -167,7 +145,7 @@ PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, std::int64
       const std::uint16_t* odd = readable(row + 1);
       std::uint16_t* to = pairs + (tile * kTileTokens + row) / 2 * kRowElements;
       for (std::int64_t from = 0; from < dim; from += 32, to += 2 * kBlock) {
-        lines.ask(2);
+        ask();
         pair_elements(even == nullptr ? nullptr : even + from,
                       odd == nullptr ? nullptr : odd + from, dim - from, to, to + kBlock);
       }

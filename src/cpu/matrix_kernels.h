@@ -23,6 +23,7 @@
 
 namespace pagekv::inline v0::internal {
 
+class Ahead;
 struct SpanTiles;
 
 inline constexpr std::int64_t kMatrixQueries = 16;  // of one call
@@ -40,16 +41,15 @@ struct MatrixKernels {
   // ---- Many queries: up to kMatrixQueries a call.
 
   // logits[query][token] of `count` queries for the tokens of tiles [tiles.begin, tiles.end), whose
-  // keys are bf16. Queries are matrix_padded(dim) elements apart, their parts `stride`. Asks for
-  // the values of these tiles meanwhile, of which a token has `value_row_bytes`.
+  // keys are bf16. Queries are matrix_padded(dim) elements apart, their parts `stride`.
   using Score = void(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
                      std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
-                     std::int64_t value_row_bytes, float* logits);
+                     const Ahead& ahead, float* logits);
   Score* score = nullptr;
 
   // The span's bf16 value rows into [16 dims][pair of tokens][dim][2], zeros for what may not be
-  // read. Asks for the next span's keys meanwhile, of which a token has `key_row_bytes`.
-  using PairRows = void(const SpanTiles& span, std::int64_t dim, std::int64_t key_row_bytes,
+  // read.
+  using PairRows = void(const SpanTiles& span, std::int64_t dim, const Ahead& ahead,
                         std::uint16_t* pairs);
   PairRows* pair_rows = nullptr;
   // out[query][dim] = sum over t in `tokens` of p[query][t] * v[t][dim], dims rounded up to whole
@@ -79,13 +79,13 @@ struct MatrixKernels {
   // As score(). Parts come as f32, side by side: [dim][kFewVectors], those of a query neighbours.
   // Up to kFewVectors / parts queries.
   using ScoreFew = void(const SpanTiles& span, std::int64_t dim, const float* packed_q,
-                        std::int64_t queries, std::int64_t parts, std::int64_t value_row_bytes,
+                        std::int64_t queries, std::int64_t parts, const Ahead& ahead,
                         float* logits);
   ScoreFew* score_few = nullptr;
   // As pair_rows() and add(), of up to kFewQueries; p are f32 with the values of bf16, and `out`
   // gets no more than `dim` elements.
-  using AddFew = void(const SpanTiles& span, std::int64_t dim, std::int64_t key_row_bytes,
-                      const float* p, std::int64_t queries, std::int64_t out_stride, float* out);
+  using AddFew = void(const SpanTiles& span, std::int64_t dim, const Ahead& ahead, const float* p,
+                      std::int64_t queries, std::int64_t out_stride, float* out);
   AddFew* add_few = nullptr;
 };
 

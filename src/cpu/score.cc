@@ -25,60 +25,76 @@ inline constexpr int kNarrowQueries = kLanes == 16 ? 8 : 4;
 inline constexpr int kWideBlock = kLanes == 16 ? 12 : 6;
 inline constexpr std::int64_t kWideTokens = 2 * kLanes < kTileTokens ? kTileTokens : 2 * kLanes;
 
-// `ahead`: a value tile of `ahead_lines` cache lines to ask for meanwhile, one line per step, so
-// that the requests are spread over the arithmetic.
-template <DType kType, int kQueries>
-void score_tile(const std::byte* tile, std::int64_t key_dim, const float* packed_q,
-                const std::byte* ahead, std::int64_t ahead_lines, float* logits) {
+// Tiles scored together: two where their sums fit, which halves the loads of queries.
+template <int kQueries>
+inline constexpr int kTilesOf = kLanes == 16 && kQueries <= 4 ? 2 : 1;
+
+// kTiles neighbouring tiles from `first` on.
+template <DType kType, int kQueries, int kTiles>
+HWY_INLINE void score_tiles(const SpanTiles& span, std::int64_t first, std::int64_t key_dim,
+                            const float* packed_q, AskAhead& ask, float* logits) {
   const FloatTag d;
+  const std::byte* keys[kTiles];
+  for (int tile = 0; tile < kTiles; ++tile) {
+    keys[tile] = span.k[static_cast<std::size_t>(first + tile)][0];
+  }
   for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
-    FloatVec even[kQueries];
-    FloatVec odd[kQueries];
+    FloatVec even[kTiles * kQueries];
+    FloatVec odd[kTiles * kQueries];
     HWY_UNROLL(8)
-    for (int i = 0; i < kQueries; ++i) even[i] = odd[i] = hn::Zero(d);
+    for (int i = 0; i < kTiles * kQueries; ++i) even[i] = odd[i] = hn::Zero(d);
     for (std::int64_t pair = 0; pair < key_dim / 2; ++pair) {
-      if (pair < ahead_lines) __builtin_prefetch(ahead + pair * kLineBytes, 0, 2);
-      const DimPair k = load_key_pair<kType>(tile, pair, lane);
+      DimPair k[kTiles];
+      HWY_UNROLL(2)
+      for (int tile = 0; tile < kTiles; ++tile) {
+        ask();
+        k[tile] = load_key_pair<kType>(keys[tile], pair, lane);
+      }
       const float* q = packed_q + 2 * pair * kNarrowQueries;
       HWY_UNROLL(8)
-      for (int i = 0; i < kQueries; ++i) {
-        even[i] = hn::MulAdd(hn::Set(d, q[i]), k.even, even[i]);
-        odd[i] = hn::MulAdd(hn::Set(d, q[kNarrowQueries + i]), k.odd, odd[i]);
+      for (int i = 0; i < kTiles * kQueries; ++i) {
+        even[i] = hn::MulAdd(hn::Set(d, q[i / kTiles]), k[i % kTiles].even, even[i]);
+        odd[i] = hn::MulAdd(hn::Set(d, q[kNarrowQueries + i / kTiles]), k[i % kTiles].odd, odd[i]);
       }
     }
     HWY_UNROLL(8)
-    for (int i = 0; i < kQueries; ++i) {
-      hn::StoreU(hn::Add(even[i], odd[i]), d, logits + i * kSpanTokens + lane);
+    for (int i = 0; i < kTiles * kQueries; ++i) {
+      float* to = logits + i / kTiles * kSpanTokens + (first + i % kTiles) * kTileTokens + lane;
+      hn::StoreU(hn::Add(even[i], odd[i]), d, to);
     }
-    ahead_lines = 0;
   }
 }
 
-// The function for `queries` of 1 to kNarrowQueries, without a switch in the loop over tiles.
+template <DType kType, int kQueries>
+void score_span(const SpanTiles& span, std::int64_t key_dim, const float* packed_q, AskAhead& ask,
+                float* logits) {
+  constexpr int kTogether = kTilesOf<kQueries>;
+  std::int64_t tile = span.first_tile;
+  for (; tile + kTogether <= span.end_tile; tile += kTogether) {
+    score_tiles<kType, kQueries, kTogether>(span, tile, key_dim, packed_q, ask, logits);
+  }
+  for (; tile < span.end_tile; ++tile) {
+    score_tiles<kType, kQueries, 1>(span, tile, key_dim, packed_q, ask, logits);
+  }
+}
+
 template <DType kType, int kQueries = kNarrowQueries>
-HWY_INLINE auto pick_score_tile(std::int64_t queries) -> decltype(&score_tile<kType, 1>) {
+HWY_INLINE auto pick_score_span(std::int64_t queries) -> decltype(&score_span<kType, 1>) {
   if constexpr (kQueries == 1) {
-    return score_tile<kType, 1>;
+    return score_span<kType, 1>;
   } else {
-    return queries >= kQueries ? score_tile<kType, kQueries>
-                               : pick_score_tile<kType, kQueries - 1>(queries);
+    return queries >= kQueries ? score_span<kType, kQueries>
+                               : pick_score_span<kType, kQueries - 1>(queries);
   }
 }
 
 template <DType kType>
-void score_narrow(const SpanTiles& span, std::int64_t key_dim, std::int64_t value_row_bytes,
+void score_narrow(const SpanTiles& span, std::int64_t key_dim, const Ahead& ahead,
                   const float* packed_q, std::int64_t queries, float* logits) {
-  const std::int64_t value_lines = value_row_bytes * kTileTokens / kLineBytes;
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const auto at = static_cast<std::size_t>(tile);
-    // A value tile that ends inside the readable range only partly is still within its page.
-    std::int64_t ahead_lines = value_lines;
-    for (std::int64_t first = 0; first < queries; first += kNarrowQueries) {
-      pick_score_tile<kType>(queries - first)(span.k[at][0], key_dim, packed_q + first * key_dim,
-                                              span.v[at][0], ahead_lines,
-                                              logits + first * kSpanTokens + tile * kTileTokens);
-      ahead_lines = 0;
-    }
+  AskAhead ask = ahead.over((span.end_tile - span.first_tile) * kTileVectors * key_dim / 2);
+  for (std::int64_t first = 0; first < queries; first += kNarrowQueries) {
+    pick_score_span<kType>(queries - first)(span, key_dim, packed_q + first * key_dim, ask,
+                                            logits + first * kSpanTokens);
   }
 }
 

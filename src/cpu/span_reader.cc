@@ -1,6 +1,7 @@
 #include "cpu/span_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace pagekv::inline v0::internal {
@@ -48,6 +49,11 @@ void ask_for(const void* address) {
   __builtin_prefetch(address, 0, 2);
 }
 
+// The first plane of these tiles.
+Ahead ahead_of(const HeadSide& side, const std::byte* const* tiles, std::int64_t count) {
+  return {tiles, count, kTileTokens * side.shape(0).row_bytes};
+}
+
 }  // namespace
 
 bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
@@ -56,17 +62,21 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   if (span.begin >= span.end) return false;
   span.first_tile = span.begin / kTileTokens;
   span.end_tile = (span.end + kTileTokens - 1) / kTileTokens;
+  std::array<const std::byte*, kSpanTiles> values{};
   TileWalk walk(pages_, page_tokens_, start - origin_ + span.first_tile * kTileTokens);
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile, walk.advance()) {
     const auto at = static_cast<std::size_t>(tile);
     span.k[at] = walk.tile(keys_);
     span.v[at] = walk.tile(values_);
+    values[at] = span.v[at][0];
   }
+  span.next_values =
+      ahead_of(values_, values.data() + span.first_tile, span.end_tile - span.first_tile);
   look_ahead(start, span);
   return true;
 }
 
-// Kernels ask for codes a line at a time, values while keys of the same span are scored, the next
+// Kernels ask for elements and codes, values while keys of the same span are scored, the next
 // span's keys while values are added. Here is what else would be waited for: scales and biases of
 // the next span, and the translation of addresses further on.
 void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
@@ -74,29 +84,23 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
     const std::int64_t left = (range_.end - position + kTileTokens - 1) / kTileTokens;
     return std::clamp<std::int64_t>(left, 0, kSpanTiles);
   };
-  span.next_k.fill(nullptr);
+  span.next_keys = {};
   const std::int64_t next = start + kSpanTokens;
   if (next < range_.begin) return;  // only where a block begins within its first span
   const std::int64_t next_tiles = tiles_from(next);
   if (next_tiles == 0) return;
+  std::array<const std::byte*, kSpanTiles> next_keys{};
   TileWalk walk(pages_, page_tokens_, next - origin_);
   for (std::int64_t tile = 0; tile < next_tiles; ++tile, walk.advance()) {
     const ConstPlanePointers keys = walk.tile(keys_);
     const ConstPlanePointers values = walk.tile(values_);
-    span.next_k[static_cast<std::size_t>(tile)] = keys[0];
+    next_keys[static_cast<std::size_t>(tile)] = keys[0];
     for (int plane = 1; plane < keys_.planes(); ++plane)
       ask_for(keys[static_cast<std::size_t>(plane)]);
     for (int plane = 1; plane < values_.planes(); ++plane)
       ask_for(values[static_cast<std::size_t>(plane)]);
   }
-  const std::int64_t far = start + kFarSpans * kSpanTokens;
-  const std::int64_t far_tiles = tiles_from(far);
-  if (far_tiles == 0) return;
-  TileWalk ahead(pages_, page_tokens_, far - origin_);
-  for (std::int64_t tile = 0; tile < far_tiles; ++tile, ahead.advance()) {
-    ask_for(ahead.tile(keys_)[0]);
-    ask_for(ahead.tile(values_)[0]);
-  }
+  span.next_keys = ahead_of(keys_, next_keys.data(), next_tiles);
 }
 
 ConstPlanePointers SpanReader::stage_tile(std::int64_t start, std::int64_t tile,

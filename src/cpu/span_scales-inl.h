@@ -1,4 +1,4 @@
-// Scales of the tokens of a span, where they are factored out of sums; and prefetching.
+// Scales of the tokens of a span, where they are factored out of sums.
 //
 // A scale beyond kLarge could overflow in products that the stored elements, which saturate, do
 // not. Tokens that have one are marked, left out, and added by their elements.
@@ -22,29 +22,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
-
-// Bytes that will be read soon, asked for a few lines at a time: a burst would fill the buffers
-// that wait for memory, and stall.
-class Ahead {
- public:
-  Ahead() = default;
-  // In so many steps; null asks for nothing.
-  HWY_INLINE Ahead(const std::byte* begin, std::int64_t bytes, std::int64_t steps)
-      : at_(begin),
-        end_(begin == nullptr ? nullptr : begin + bytes),
-        step_((bytes / kLine + steps) / steps * kLine) {}
-  HWY_INLINE void ask() {
-    for (const std::byte* stop = std::min(at_ + step_, end_); at_ < stop; at_ += kLine) {
-      __builtin_prefetch(at_, 0, 2);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLine = 64;
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;
-  std::int64_t step_ = 0;
-};
 
 // Marks tokens from `token` on whose scale is beyond kLarge.
 HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanBits& large) {

@@ -55,7 +55,7 @@ void weigh_table(const SpanTiles& span, const SideShape& shape, const float* sca
 template <CodecKind kKind, int kBits, int kQueries, int kCount, class D>
 HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const SpanTiles& span,
                                 const SideShape& shape, std::int64_t dim, const float* weights,
-                                std::int64_t key_bytes, float* out) {
+                                AskAhead& ask, float* out) {
   constexpr std::int64_t kWidth = kLanesOf<D>;
   const float* own[kCount];
   hn::Vec<D> sums[kQueries * kCount];
@@ -70,9 +70,8 @@ HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const 
     const std::int64_t start = tile * kTileTokens;
     const auto [begin, end] = span.rows(tile);
     const std::byte* rows = span.v[at][0];
-    Ahead ahead(span.next_k[at], key_bytes, kTileTokens);
     for (std::int64_t t = begin; t < end; ++t) {
-      ahead.ask();
+      ask();
       hn::Vec<D> v[kCount];
       HWY_UNROLL(4)
       for (int j = 0; j < kCount; ++j) {
@@ -92,36 +91,36 @@ HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const 
 }
 
 template <CodecKind kKind, int kBits, int kQueries>
-void add_table_rows(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
+void add_table_rows(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
                     const float* weights, float* out) {
   const FloatTag d;
   const Worth<kKind, kBits, FloatTag> worth;
-  std::int64_t key_bytes = key_row_bytes * kTileTokens;
+  constexpr std::int64_t kWide = kDimVectors * kLanes;
+  AskAhead ask = ahead.over((span.end - span.begin) *
+                            (shape.dim / kWide + (shape.dim % kWide + kLanes - 1) / kLanes));
   std::int64_t dim = 0;
   for (; dim + kDimVectors * kLanes <= shape.dim; dim += kDimVectors * kLanes) {
-    add_table_block<kKind, kBits, kQueries, kDimVectors>(d, worth, span, shape, dim, weights,
-                                                         key_bytes, out);
-    key_bytes = 0;
+    add_table_block<kKind, kBits, kQueries, kDimVectors>(d, worth, span, shape, dim, weights, ask,
+                                                         out);
   }
   for (; dim + kLanes <= shape.dim; dim += kLanes) {
-    add_table_block<kKind, kBits, kQueries, 1>(d, worth, span, shape, dim, weights, key_bytes, out);
-    key_bytes = 0;
+    add_table_block<kKind, kBits, kQueries, 1>(d, worth, span, shape, dim, weights, ask, out);
   }
   if (dim < shape.dim) {
     const Worth<kKind, kBits, TailTag> tail;
-    add_table_block<kKind, kBits, kQueries, 1>(TailTag(), tail, span, shape, dim, weights,
-                                               key_bytes, out);
+    add_table_block<kKind, kBits, kQueries, 1>(TailTag(), tail, span, shape, dim, weights, ask,
+                                               out);
   }
 }
 
 template <CodecKind kKind, int kBits>
-void add_table(const SpanTiles& span, const SideShape& shape, std::int64_t key_row_bytes,
+void add_table(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
                const float* weights, std::int64_t queries, float* out) {
   switch (queries) {
-    case 1: return add_table_rows<kKind, kBits, 1>(span, shape, key_row_bytes, weights, out);
-    case 2: return add_table_rows<kKind, kBits, 2>(span, shape, key_row_bytes, weights, out);
-    case 3: return add_table_rows<kKind, kBits, 3>(span, shape, key_row_bytes, weights, out);
-    default: return add_table_rows<kKind, kBits, 4>(span, shape, key_row_bytes, weights, out);
+    case 1: return add_table_rows<kKind, kBits, 1>(span, shape, ahead, weights, out);
+    case 2: return add_table_rows<kKind, kBits, 2>(span, shape, ahead, weights, out);
+    case 3: return add_table_rows<kKind, kBits, 3>(span, shape, ahead, weights, out);
+    default: return add_table_rows<kKind, kBits, 4>(span, shape, ahead, weights, out);
   }
 }
 

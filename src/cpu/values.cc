@@ -4,6 +4,7 @@
 // ascending t within a span. A masked token has p = 0 and changes at most the sign of a zero, which
 // fold() clears.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -24,81 +25,76 @@ inline constexpr int kNarrowBlock = 4;
 inline constexpr int kWideValues = 6;
 inline constexpr std::int64_t kPanelDims = kDimVectors * kLanes < 8 ? 8 : kDimVectors * kLanes;
 
-// Value rows [begin, end) of `stride` elements each; p and out of the queries are kSpanTokens and
-// out_stride apart.
+// Value rows [begin, end) of a span, of `stride` elements each; p and out of the queries are
+// kSpanTokens and out_stride apart.
 struct ValueRows {
-  const std::byte* data;
+  std::array<const std::byte*, kSpanTiles> tiles;  // row 0 of each
   std::int64_t stride;
   std::int64_t begin;
   std::int64_t end;
   const float* p;
   float* out;
   std::int64_t out_stride;
-  // Bytes to prefetch meanwhile, spread evenly over rows and dims: a burst of requests would fill
-  // the line buffers and stall (it cost 15 % of decode).
-  const std::byte* ahead = nullptr;
-  std::int64_t ahead_row_bytes = 0;
 };
 
-// Bytes [begin, end) of row t's share.
-HWY_INLINE void prefetch_share(const ValueRows& rows, std::int64_t t, std::int64_t begin,
-                               std::int64_t end) {
-  const std::byte* row = rows.ahead + t * rows.ahead_row_bytes;
-  for (std::int64_t byte = begin; byte < end; byte += kLineBytes) {
-    __builtin_prefetch(row + byte, 0, 2);
-  }
+// Calls of add_block() for a row.
+constexpr std::int64_t blocks_of(std::int64_t dims) {
+  constexpr std::int64_t kWide = kDimVectors * kLanes;
+  return dims / kWide + (dims % kWide + kLanes - 1) / kLanes;
 }
 
-// Adds dims [dim, dim + kCount * Lanes(d)) of all rows to the queries' sums.
+// Sums of dims [dim, dim + kCount * Lanes(d)) over all rows. kCount is kDimVectors or 1.
 template <DType kType, int kQueries, int kCount, class D>
-HWY_INLINE void add_block(D d, const ValueRows& rows, std::int64_t dim, bool from_zero) {
+HWY_INLINE void add_block(D d, const ValueRows& rows, std::int64_t dim, AskAhead& ask) {
   using V = hn::Vec<D>;
-  constexpr std::int64_t kWidth = static_cast<std::int64_t>(hn::MaxLanes(D()));
-  const std::int64_t ahead_begin = rows.ahead_row_bytes * dim / rows.stride;
-  const std::int64_t ahead_end = rows.ahead_row_bytes * (dim + kCount * kWidth) / rows.stride;
   V sums[kQueries][kCount];
   HWY_UNROLL(6)
   for (int i = 0; i < kQueries; ++i) {
     HWY_UNROLL(4)
-    for (int j = 0; j < kCount; ++j) {
-      sums[i][j] =
-          from_zero ? hn::Zero(d) : hn::LoadU(d, rows.out + i * rows.out_stride + dim + j * kWidth);
-    }
+    for (int j = 0; j < kCount; ++j) sums[i][j] = hn::Zero(d);
   }
-  for (std::int64_t t = rows.begin; t < rows.end; ++t) {
-    prefetch_share(rows, t, ahead_begin, ahead_end);
-    V v[kCount];
-    HWY_UNROLL(4)
-    for (int j = 0; j < kCount; ++j) {
-      v[j] = load_f32<kType>(d, rows.data, t * rows.stride + dim + j * kWidth);
+  for (std::int64_t start = rows.begin; start < rows.end;) {
+    const std::int64_t tile = start / kTileTokens;
+    const std::int64_t end = std::min((tile + 1) * kTileTokens, rows.end);
+    const std::byte* data = rows.tiles[static_cast<std::size_t>(tile)];
+    for (std::int64_t t = start; t < end; ++t) {
+      ask();
+      const std::int64_t index = t % kTileTokens * rows.stride + dim;
+      V v[kCount];
+      if constexpr (kCount == 1) {
+        v[0] = load_f32<kType>(d, data, index);
+      } else {
+        load_dims<kType>(data, index, v);
+      }
+      HWY_UNROLL(6)
+      for (int i = 0; i < kQueries; ++i) {
+        const V p = hn::Set(d, rows.p[i * kSpanTokens + t]);
+        HWY_UNROLL(4)
+        for (int j = 0; j < kCount; ++j) sums[i][j] = hn::MulAdd(p, v[j], sums[i][j]);
+      }
     }
-    HWY_UNROLL(6)
-    for (int i = 0; i < kQueries; ++i) {
-      const V p = hn::Set(d, rows.p[i * kSpanTokens + t]);
-      HWY_UNROLL(4)
-      for (int j = 0; j < kCount; ++j) sums[i][j] = hn::MulAdd(p, v[j], sums[i][j]);
-    }
+    start = end;
   }
   HWY_UNROLL(6)
   for (int i = 0; i < kQueries; ++i) {
-    HWY_UNROLL(4)
-    for (int j = 0; j < kCount; ++j) {
-      hn::StoreU(sums[i][j], d, rows.out + i * rows.out_stride + dim + j * kWidth);
+    float* to = rows.out + i * rows.out_stride + dim;
+    if constexpr (kCount == 1) {
+      hn::StoreU(sums[i][0], d, to);
+    } else {
+      store_dims<kType>(sums[i], to);
     }
   }
 }
 
 template <DType kType, int kQueries>
-void add_rows(const ValueRows& rows, std::int64_t dims, bool from_zero) {
+void add_rows(const ValueRows& rows, std::int64_t dims, AskAhead& ask) {
   const FloatTag d;
   std::int64_t dim = 0;
   for (; dim + kDimVectors * kLanes <= dims; dim += kDimVectors * kLanes) {
-    add_block<kType, kQueries, kDimVectors>(d, rows, dim, from_zero);
+    add_block<kType, kQueries, kDimVectors>(d, rows, dim, ask);
   }
-  for (; dim + kLanes <= dims; dim += kLanes) {
-    add_block<kType, kQueries, 1>(d, rows, dim, from_zero);
-  }
-  if (dim < dims) add_block<kType, kQueries, 1>(TailTag(), rows, dim, from_zero);
+  for (; dim + kLanes <= dims; dim += kLanes) add_block<kType, kQueries, 1>(d, rows, dim, ask);
+  if (dim < dims) add_block<kType, kQueries, 1>(TailTag(), rows, dim, ask);
 }
 
 template <DType kType>
@@ -113,25 +109,21 @@ HWY_INLINE auto pick_add_rows(std::int64_t queries) -> decltype(&add_rows<kType,
 }
 
 template <DType kType>
-void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, std::int64_t key_row_bytes,
+void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, const Ahead& ahead,
                        const float* p, std::int64_t queries, float* out) {
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const auto at = static_cast<std::size_t>(tile);
-    const std::int64_t start = tile * kTileTokens;
-    const TokenRange readable = span.rows(tile);
-    for (std::int64_t first = 0; first < queries; first += kNarrowBlock) {
-      const ValueRows rows{
-          .data = span.v[at][0],
-          .stride = value_dim,
-          .begin = readable.begin,
-          .end = readable.end,
-          .p = p + first * kSpanTokens + start,
-          .out = out + first * value_dim,
-          .out_stride = value_dim,
-          .ahead = span.next_k[at],
-          .ahead_row_bytes = span.next_k[at] == nullptr || first > 0 ? 0 : key_row_bytes};
-      pick_add_rows<kType>(queries - first)(rows, value_dim, tile == span.first_tile);
-    }
+  AskAhead ask = ahead.over((span.end - span.begin) * blocks_of(value_dim));
+  ValueRows rows{.tiles = {},
+                 .stride = value_dim,
+                 .begin = span.begin,
+                 .end = span.end,
+                 .p = p,
+                 .out = out,
+                 .out_stride = value_dim};
+  for (std::size_t tile = 0; tile < kSpanTiles; ++tile) rows.tiles[tile] = span.v[tile][0];
+  for (std::int64_t first = 0; first < queries; first += kNarrowBlock) {
+    pick_add_rows<kType>(queries - first)(rows, value_dim, ask);
+    rows.p += kNarrowBlock * kSpanTokens;
+    rows.out += kNarrowBlock * value_dim;
   }
 }
 
@@ -155,14 +147,19 @@ void widen_values(const SpanTiles& span, const SideShape& shape, std::int64_t pa
 
 void add_values_wide(const float* panel, std::int64_t width, std::int64_t begin, std::int64_t end,
                      const float* p, std::int64_t value_dim, float* out) {
-  const ValueRows rows{.data = reinterpret_cast<const std::byte*>(panel),
-                       .stride = width,
-                       .begin = begin,
-                       .end = end,
-                       .p = p,
-                       .out = out,
-                       .out_stride = value_dim};
-  add_rows<DType::f32, kWideValues>(rows, width, true);
+  ValueRows rows{.tiles = {},
+                 .stride = width,
+                 .begin = begin,
+                 .end = end,
+                 .p = p,
+                 .out = out,
+                 .out_stride = value_dim};
+  for (std::int64_t tile = 0; tile < kSpanTiles; ++tile) {
+    const float* first = panel + tile * kTileTokens * width;
+    rows.tiles[static_cast<std::size_t>(tile)] = reinterpret_cast<const std::byte*>(first);
+  }
+  AskAhead nothing;
+  add_rows<DType::f32, kWideValues>(rows, width, nothing);
 }
 
 void export_values(KernelTable& table) {

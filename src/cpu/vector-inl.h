@@ -74,6 +74,42 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* data, std::int64_t index) {
   }
 }
 
+// kDimVectors * kLanes dims of a row, of which those in lanes are `index`, `index` + 1, and so on;
+// of bf16 every second one is in the vector that follows, which halves the work. store_dims() has
+// them in order.
+template <DType kType>
+HWY_INLINE void load_dims(const std::byte* data, std::int64_t index, FloatVec* dims) {
+  const FloatTag d;
+  if constexpr (kType == DType::bf16) {
+    const hn::RebindToUnsigned<FloatTag> d32;
+    const auto odd = hn::Set(d32, 0xffff0000u);
+    HWY_UNROLL(2)
+    for (int j = 0; j < kDimVectors; j += 2) {
+      const auto* from = reinterpret_cast<const std::uint32_t*>(data + 2 * (index + j * kLanes));
+      const auto both = hn::LoadU(d32, from);
+      dims[j] = hn::BitCast(d, hn::ShiftLeft<16>(both));
+      dims[j + 1] = hn::BitCast(d, hn::And(both, odd));
+    }
+  } else {
+    HWY_UNROLL(4)
+    for (int j = 0; j < kDimVectors; ++j) dims[j] = load_f32<kType>(d, data, index + j * kLanes);
+  }
+}
+
+template <DType kType>
+HWY_INLINE void store_dims(const FloatVec* dims, float* to) {
+  const FloatTag d;
+  HWY_UNROLL(4)
+  for (int j = 0; j < kDimVectors; j += 2) {
+    if constexpr (kType == DType::bf16) {
+      hn::StoreInterleaved2(dims[j], dims[j + 1], d, to + j * kLanes);
+    } else {
+      hn::StoreU(dims[j], d, to + j * kLanes);
+      hn::StoreU(dims[j + 1], d, to + (j + 1) * kLanes);
+    }
+  }
+}
+
 struct DimPair {
   FloatVec even;
   FloatVec odd;

@@ -16,6 +16,7 @@
 namespace pagekv::testing {
 namespace {
 
+using internal::Ahead;
 using internal::KernelTable;
 using internal::kFewQueries;
 using internal::kFewVectors;
@@ -98,6 +99,13 @@ struct Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
+  // All of its values, to be asked for.
+  Ahead ahead() const {
+    std::array<const std::byte*, kSpanTiles> from{};
+    for (std::size_t tile = 0; tile < from.size(); ++tile) from[tile] = tiles.v[tile][0];
+    return {from.data(), kSpanTiles, kTileTokens * dim * 2};
+  }
+
  private:
   void put(std::int64_t token, Numbers& numbers) {
     const std::int64_t first = token / kTileTokens * kTileTokens * dim;
@@ -162,12 +170,12 @@ void expect_scores(const Sizes& sizes, std::int64_t parts) {
   std::vector<float> by_unit(room, NAN);
   std::vector<float> by_few(room, NAN);
   kernels.score(span.tiles, sizes.dim, queries.data(), parts, stride, sizes.queries,
-                {span.tiles.first_tile, span.tiles.end_tile}, 2 * sizes.dim, by_unit.data());
+                {span.tiles.first_tile, span.tiles.end_tile}, span.ahead(), by_unit.data());
   {
     const internal::FlushDenormals flush;
     for (std::int64_t j = 0; j < sizes.queries; j += step) {
       kernels.score_few(span.tiles, sizes.dim, few.data() + j * sizes.dim / step * kFewVectors,
-                        std::min(step, sizes.queries - j), parts, 2 * sizes.dim,
+                        std::min(step, sizes.queries - j), parts, span.ahead(),
                         by_few.data() + j * kSpanTokens);
     }
   }
@@ -219,13 +227,13 @@ void expect_sums(const Sizes& sizes) {
   std::vector<float> by_few(out_room, NAN);
   std::vector<std::uint16_t> pairs(static_cast<std::size_t>(kSpanTokens * matrix_padded(sizes.dim)),
                                    0x7fc0);
-  kernels.pair_rows(span.tiles, sizes.dim, 2 * sizes.dim, pairs.data());
+  kernels.pair_rows(span.tiles, sizes.dim, span.ahead(), pairs.data());
   kernels.add(pairs.data(), sizes.dim, sizes.range, reinterpret_cast<const float*>(packed.data()),
               sizes.queries, stride, by_unit.data());
   {
     const internal::FlushDenormals flush;
     for (std::int64_t j = 0; j < sizes.queries; j += kFewQueries) {
-      kernels.add_few(span.tiles, sizes.dim, 2 * sizes.dim, p.data() + j * kSpanTokens,
+      kernels.add_few(span.tiles, sizes.dim, span.ahead(), p.data() + j * kSpanTokens,
                       std::min(kFewQueries, sizes.queries - j), stride, by_few.data() + j * stride);
     }
   }
