@@ -20,34 +20,61 @@ void stage_plane(const PlaneShape& shape, const std::byte* tile, std::int64_t fi
   }
 }
 
-}  // namespace
-
-namespace {
-
-// Tiles of one sequence, one after the other.
+// Tiles of one side of a sequence, one after the other.
 class TileWalk {
  public:
-  TileWalk(const PageId* pages, std::int64_t page_tokens, std::int64_t position)
-      : page_(pages + position / page_tokens),
+  TileWalk(const HeadSide& side, const PageId* pages, std::int64_t page_tokens,
+           std::int64_t position)
+      : side_(side),
+        page_(pages + position / page_tokens),
         row_(position % page_tokens),
-        page_tokens_(page_tokens) {}
+        page_tokens_(page_tokens),
+        tile_(side.tile(*page_, row_)) {}
+
+  const ConstPlanePointers& tile() const { return tile_; }
+  // REQUIRES: there is one more.
   void advance() {
     row_ += kTileTokens;
-    if (row_ < page_tokens_) return;
-    row_ = 0;
-    ++page_;
+    if (row_ == page_tokens_) {
+      row_ = 0;
+      tile_ = side_.tile(*++page_, 0);
+      return;
+    }
+    for (int plane = 0; plane < side_.planes(); ++plane) {
+      tile_[static_cast<std::size_t>(plane)] += kTileTokens * side_.shape(plane).row_bytes;
+    }
   }
-  ConstPlanePointers tile(const HeadSide& side) const { return side.tile(*page_, row_); }
 
  private:
+  const HeadSide& side_;
   const PageId* page_;
   std::int64_t row_;
   std::int64_t page_tokens_;
+  ConstPlanePointers tile_;
 };
 
-void ask_for(const void* address) {
-  __builtin_prefetch(address, 0, 2);
-}
+// Asks for scales and biases of neighbouring tiles, each line once.
+class AskScales {
+ public:
+  explicit AskScales(const HeadSide& side) : side_(side) {}
+  void operator()(const ConstPlanePointers& tile) {
+    for (int plane = 1; plane < side_.planes(); ++plane) {
+      const auto at = static_cast<std::size_t>(plane);
+      const auto from = reinterpret_cast<std::uintptr_t>(tile[at]) / kLineBytes;
+      const std::uintptr_t end =
+          reinterpret_cast<std::uintptr_t>(tile[at]) + kTileTokens * side_.shape(plane).row_bytes;
+      for (std::uintptr_t line = from; line * kLineBytes < end; ++line) {
+        if (line == last_[at]) continue;
+        __builtin_prefetch(tile[at] + (line - from) * kLineBytes, 0, 2);
+        last_[at] = line;
+      }
+    }
+  }
+
+ private:
+  const HeadSide& side_;
+  std::array<std::uintptr_t, kMaxPlanes> last_{};
+};
 
 // The first plane of these tiles.
 Ahead ahead_of(const HeadSide& side, const std::byte* const* tiles, std::int64_t count) {
@@ -63,11 +90,17 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   span.first_tile = span.begin / kTileTokens;
   span.end_tile = (span.end + kTileTokens - 1) / kTileTokens;
   std::array<const std::byte*, kSpanTiles> values{};
-  TileWalk walk(pages_, page_tokens_, start - origin_ + span.first_tile * kTileTokens);
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile, walk.advance()) {
+  const std::int64_t first = start - origin_ + span.first_tile * kTileTokens;
+  TileWalk key_walk(keys_, pages_, page_tokens_, first);
+  TileWalk value_walk(values_, pages_, page_tokens_, first);
+  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const auto at = static_cast<std::size_t>(tile);
-    span.k[at] = walk.tile(keys_);
-    span.v[at] = walk.tile(values_);
+    if (tile > span.first_tile) {
+      key_walk.advance();
+      value_walk.advance();
+    }
+    span.k[at] = key_walk.tile();
+    span.v[at] = value_walk.tile();
     values[at] = span.v[at][0];
   }
   span.next_values =
@@ -78,7 +111,7 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
 
 // Kernels ask for elements and codes, values while keys of the same span are scored, the next
 // span's keys while values are added. Here is what else would be waited for: scales and biases of
-// the next span, and the translation of addresses further on.
+// the next span.
 void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   const auto tiles_from = [&](std::int64_t position) {
     const std::int64_t left = (range_.end - position + kTileTokens - 1) / kTileTokens;
@@ -90,17 +123,24 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   const std::int64_t next_tiles = tiles_from(next);
   if (next_tiles == 0) return;
   std::array<const std::byte*, kSpanTiles> next_keys{};
-  TileWalk walk(pages_, page_tokens_, next - origin_);
-  for (std::int64_t tile = 0; tile < next_tiles; ++tile, walk.advance()) {
-    const ConstPlanePointers keys = walk.tile(keys_);
-    const ConstPlanePointers values = walk.tile(values_);
-    next_keys[static_cast<std::size_t>(tile)] = keys[0];
-    for (int plane = 1; plane < keys_.planes(); ++plane)
-      ask_for(keys[static_cast<std::size_t>(plane)]);
-    for (int plane = 1; plane < values_.planes(); ++plane)
-      ask_for(values[static_cast<std::size_t>(plane)]);
+  TileWalk walk(keys_, pages_, page_tokens_, next - origin_);
+  AskScales ask_scales(keys_);
+  for (std::int64_t tile = 0; tile < next_tiles; ++tile) {
+    if (tile > 0) walk.advance();
+    next_keys[static_cast<std::size_t>(tile)] = walk.tile()[0];
+    ask_scales(walk.tile());
   }
+  if (values_.planes() > 1) ask_for_value_scales(next, next_tiles);
   span.next_keys = ahead_of(keys_, next_keys.data(), next_tiles);
+}
+
+void SpanReader::ask_for_value_scales(std::int64_t start, std::int64_t tiles) const {
+  TileWalk walk(values_, pages_, page_tokens_, start - origin_);
+  AskScales ask_scales(values_);
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    if (tile > 0) walk.advance();
+    ask_scales(walk.tile());
+  }
 }
 
 ConstPlanePointers SpanReader::stage_tile(std::int64_t start, std::int64_t tile,
