@@ -25,9 +25,21 @@ class AskAhead {
     for (std::int64_t i = 0; i < share_; ++i) __builtin_prefetch(next(), 0, 2);
   }
 
-  // Lines of the next call. Zero: all have been asked for.
-  std::int64_t share() const { return share_; }
-  // The next line instead of asking for it. REQUIRES: share() > 0.
+  void operator()(std::int64_t lines) {
+    for (; lines > 0 && share_ > 0; --lines) __builtin_prefetch(next(), 0, 2);
+  }
+
+  // From here on, all that are left in so many calls.
+  void spread(std::int64_t steps) {
+    if (steps > 0 && share_ > 0) share_ = (left() + steps - 1) / steps;
+  }
+
+  std::int64_t left() const {
+    const std::int64_t streams = static_cast<std::int64_t>(last_turn_) + 1;
+    const std::int64_t lines = ((end_ - from_) * tile_bytes_ - streams * offset_) / kLineBytes;
+    return lines - static_cast<std::int64_t>(turn_);
+  }
+  // The next line, instead of asking for it. REQUIRES: left() > 0.
   const std::byte* next() {
     const std::byte* line = from_[turn_] + offset_;
     turn_ = (turn_ + 1) & last_turn_;
@@ -76,15 +88,15 @@ class Ahead {
     }
   }
 
-  // All of them, in so many calls.
-  AskAhead over(std::int64_t steps) const {
+  // All of them, one at a call.
+  AskAhead lines() const {
     AskAhead ask;
-    if (rounds_ == 0 || steps <= 0) return ask;
+    if (rounds_ == 0) return ask;
     ask.from_ = order_.data();
     ask.end_ = ask.from_ + rounds_ * streams_;
     ask.tile_bytes_ = tile_bytes_;
     ask.last_turn_ = static_cast<std::size_t>(streams_ - 1);
-    ask.share_ = (rounds_ * streams_ * (tile_bytes_ / kLineBytes) + steps - 1) / steps;
+    ask.share_ = 1;
     return ask;
   }
 

@@ -141,8 +141,9 @@ class Block {
     SpanTiles span;
     if (!source.reader.locate(start, span)) return false;
     source.keys.score(start, span);
-    softmax_all(start, source.values.softmax());
-    source.values.add(start, span);
+    AskAhead ask = span.next_keys.lines();
+    softmax_all(start, source.values.softmax(), ask);
+    source.values.add(start, span, ask);
     return true;
   }
 
@@ -159,8 +160,9 @@ class Block {
     return true;
   }
 
-  void softmax_all(std::int64_t start, KernelTable::Softmax* softmax) {
+  void softmax_all(std::int64_t start, KernelTable::Softmax* softmax, AskAhead& ask) {
     for (std::int64_t j = 0; j < queries_.count; ++j) {
+      ask(kSoftmaxLines);
       const TokenRange range = queries_.visible_in(start, j, 1);
       scratch_.span_state[j] = softmax(scratch_.logits + j * kSpanTokens, range.begin, range.end,
                                        queries_.bits_in(j), call_.map);

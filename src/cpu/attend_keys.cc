@@ -118,24 +118,26 @@ void BlockKeys::pack_few() {
 }
 
 void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
+  AskAhead ask = span.next_values.lines();
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   const std::int64_t width = matrix_padded(dim_);
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     kernels_.matrix.score(span, dim_, scratch_.matrix_queries() + j * width, parts_,
-                          queries_.count * width, count, tiles_of(range),
-                          j == 0 ? span.next_values : Ahead(), scratch_.logits + j * kSpanTokens);
+                          queries_.count * width, count, tiles_of(range), ask,
+                          scratch_.logits + j * kSpanTokens);
   };
   queries_.for_each_seen(start, kMatrixQueries, score);
 }
 
 void BlockKeys::score_few(std::int64_t start, SpanTiles& span) {
+  AskAhead ask = span.next_values.lines();
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   const FlushDenormals flush;
   const std::int64_t step = kFewVectors / parts_;
   for (std::int64_t j = 0; j < queries_.count; j += step) {
-    kernels_.matrix.score_few(
-        span, dim_, scratch_.few_queries(j / step, dim_), std::min(step, queries_.count - j),
-        parts_, j == 0 ? span.next_values : Ahead(), scratch_.logits + j * kSpanTokens);
+    kernels_.matrix.score_few(span, dim_, scratch_.few_queries(j / step, dim_),
+                              std::min(step, queries_.count - j), parts_, ask,
+                              scratch_.logits + j * kSpanTokens);
   }
 }
 
@@ -156,11 +158,11 @@ void BlockKeys::pack_codes() {
 }
 
 void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
+  AskAhead ask = span.next_values.lines();
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   SpanBits large{};
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange /* all tiles */) {
-    kernels_.codes.score[codec_ - kFirstAffine](span, call_.key_side, code_queries(j), count,
-                                                j == 0 ? span.next_values : Ahead(),
+    kernels_.codes.score[codec_ - kFirstAffine](span, call_.key_side, code_queries(j), count, ask,
                                                 scratch_.logits + j * kSpanTokens, large);
   };
   queries_.for_each_seen(start, kCodeQueries, score);
@@ -244,6 +246,7 @@ void BlockKeys::pack_floats() {
 }
 
 void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span) {
+  AskAhead ask = span.next_values.lines();
   std::size_t type = codec_;
   if (codec_ < kDTypes) {
     reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
@@ -255,8 +258,7 @@ void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span) {
       span.k[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(to)};
     }
   }
-  kernels_.score_narrow[type](span, dim_, span.next_values, scratch_.packed_q, queries_.count,
-                              scratch_.logits);
+  kernels_.score_narrow[type](span, dim_, ask, scratch_.packed_q, queries_.count, scratch_.logits);
 }
 
 void BlockKeys::score_wide(std::int64_t start, const SpanTiles& span) {

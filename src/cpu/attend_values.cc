@@ -71,21 +71,21 @@ void BlockValues::from_order(const float* dims, float* out) {
   }
 }
 
-void BlockValues::add(std::int64_t start, SpanTiles& span) {
+void BlockValues::add(std::int64_t start, SpanTiles& span, AskAhead& ask) {
   switch (way_) {
-    case Way::matrix: return add_matrix(start, span);
-    case Way::few: return add_few(span);
-    case Way::codes: return add_codes(start, span);
-    case Way::bytes: return add_bytes(start, span);
-    case Way::tables: return add_tables(start, span);
-    case Way::narrow: return add_narrow(span);
+    case Way::matrix: return add_matrix(start, span, ask);
+    case Way::few: return add_few(span, ask);
+    case Way::codes: return add_codes(start, span, ask);
+    case Way::bytes: return add_bytes(start, span, ask);
+    case Way::tables: return add_tables(start, span, ask);
+    case Way::narrow: return add_narrow(span, ask);
     case Way::wide: return add_wide(start, span);
   }
 }
 
-void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span) {
+void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   auto* pairs = reinterpret_cast<std::uint16_t*>(scratch_.panels);
-  kernels_.matrix.pair_rows(span, dim_, span.next_keys, pairs);
+  kernels_.matrix.pair_rows(span, dim_, ask, pairs);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange range) {
     kernels_.matrix.add(pairs, dim_, range, scratch_.logits + j * kSpanTokens, count, width_,
                         scratch_.span_out + j * width_);
@@ -93,12 +93,12 @@ void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span) {
   queries_.for_each_seen(start, kMatrixQueries, add);
 }
 
-void BlockValues::add_few(const SpanTiles& span) {
+void BlockValues::add_few(const SpanTiles& span, AskAhead& ask) {
   const FlushDenormals flush;
   for (std::int64_t j = 0; j < queries_.count; j += kFewQueries) {
-    kernels_.matrix.add_few(
-        span, dim_, j == 0 ? span.next_keys : Ahead(), scratch_.logits + j * kSpanTokens,
-        std::min(kFewQueries, queries_.count - j), width_, scratch_.span_out + j * width_);
+    kernels_.matrix.add_few(span, dim_, ask, scratch_.logits + j * kSpanTokens,
+                            std::min(kFewQueries, queries_.count - j), width_,
+                            scratch_.span_out + j * width_);
   }
 }
 
@@ -108,28 +108,27 @@ CodeRows BlockValues::code_rows() const {
           .biases = scratch_.code_scales + call_.value_side.groups * kSpanTokens};
 }
 
-void BlockValues::add_codes(std::int64_t start, const SpanTiles& span) {
+void BlockValues::add_codes(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   const SideShape& side = call_.value_side;
   CodeRows rows = code_rows();
   const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, kCodeQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, span.next_keys, rows,
-                                                     large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, ask, rows, large);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
-    kernels_.codes.add(rows, side, weights, count, width_, scratch_.span_out + j * width_);
+    kernels_.codes.add(rows, side, weights, count, ask, width_, scratch_.span_out + j * width_);
   };
   queries_.for_each_seen(start, kCodeQueries, add);
   add_large(large, span);
 }
 
-void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span) {
+void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   const SideShape& side = call_.value_side;
   CodeRows rows = code_rows();
   const CodeWeights weights =
       CodeWeights::carve(scratch_.code_weights, kMatrixQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, span.next_keys, rows, large);
+  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, ask, rows, large);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     for (std::int64_t i = 0; i < count; i += kCodeQueries) {
       kernels_.codes.weigh(span, rows, side, scratch_.logits + (j + i) * kSpanTokens,
@@ -164,7 +163,7 @@ void BlockValues::add_group_bytes(const CodeRows& rows, const CodeWeights& weigh
                              weights.sums + group, side.groups, width_, out + first * 16);
 }
 
-void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
+void BlockValues::add_tables(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   const SideShape& side = call_.value_side;
   const TableKernels& tables = kernels_.tables;
   float* biases = scratch_.code_scales + side.groups * kSpanTokens;
@@ -177,8 +176,8 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span) {
       const std::int64_t count = std::min(kTableQueries, queries_.count - j);
       tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens, count,
                    scratch_.code_weights);
-      tables.add[codec_ - kFirstAffine](span, side, j == 0 ? span.next_keys : Ahead(),
-                                        scratch_.code_weights, count, scratch_.span_out + j * dim_);
+      tables.add[codec_ - kFirstAffine](span, side, ask, scratch_.code_weights, count,
+                                        scratch_.span_out + j * dim_);
     }
   }
   if (is_affine(codec_)) {
@@ -224,7 +223,7 @@ void BlockValues::add_large(const SpanBits& tokens, const SpanTiles& span) {
   });
 }
 
-void BlockValues::add_narrow(SpanTiles& span) {
+void BlockValues::add_narrow(SpanTiles& span, AskAhead& ask) {
   std::size_t type = codec_;
   if (codec_ >= kDTypes) {
     type = dtype_index(DType::f32);
@@ -234,7 +233,7 @@ void BlockValues::add_narrow(SpanTiles& span) {
       span.v[static_cast<std::size_t>(tile)] = {reinterpret_cast<const std::byte*>(rows)};
     }
   }
-  kernels_.add_values_narrow[type](span, dim_, span.next_keys, scratch_.logits, queries_.count,
+  kernels_.add_values_narrow[type](span, dim_, ask, scratch_.logits, queries_.count,
                                    scratch_.span_out);
 }
 

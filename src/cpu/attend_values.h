@@ -17,7 +17,7 @@ class BlockValues {
   KernelTable::Softmax* softmax() const;
   // scratch.span_out[query][width()] from scratch.logits, which has p; of queries that see nothing
   // of the span it means nothing. In an order of dims of its own.
-  void add(std::int64_t start, SpanTiles& span);
+  void add(std::int64_t start, SpanTiles& span, AskAhead& ask);
   std::int64_t width() const { return width_; }
   // From that order to dims, value_dim of them.
   const float* in_order(const float* out);
@@ -29,18 +29,18 @@ class BlockValues {
   static Way way_of(const BlockQueries& queries, std::size_t codec);
   static std::int64_t width_of(Way way, std::int64_t dim);
 
-  void add_matrix(std::int64_t start, const SpanTiles& span);
-  void add_few(const SpanTiles& span);
-  void add_codes(std::int64_t start, const SpanTiles& span);
-  void add_tables(std::int64_t start, const SpanTiles& span);
+  void add_matrix(std::int64_t start, const SpanTiles& span, AskAhead& ask);
+  void add_few(const SpanTiles& span, AskAhead& ask);
+  void add_codes(std::int64_t start, const SpanTiles& span, AskAhead& ask);
+  void add_tables(std::int64_t start, const SpanTiles& span, AskAhead& ask);
   void add_table_panels(std::int64_t start, const SpanTiles& span);
   CodeRows code_rows() const;
   void add_group_bytes(const CodeRows& rows, const CodeWeights& weights, std::int64_t group,
                        std::int64_t count, float* out);
-  void add_bytes(std::int64_t start, const SpanTiles& span);
+  void add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask);
   bool takes_positions() const { return way_ == Way::codes || way_ == Way::bytes; }
   void add_large(const SpanBits& tokens, const SpanTiles& span);
-  void add_narrow(SpanTiles& span);
+  void add_narrow(SpanTiles& span, AskAhead& ask);
   void add_wide(std::int64_t start, const SpanTiles& span);
 
   const BlockQueries& queries_;

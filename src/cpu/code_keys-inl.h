@@ -239,11 +239,11 @@ inline void finish_scores(const SpanTiles& span, const SideShape& shape, std::in
 
 template <int kBits, int kQueries>
 HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
-                                const CodeQueries& queries, const Ahead& ahead, float* logits,
+                                const CodeQueries& queries, AskAhead& ask, float* logits,
                                 SpanBits& large) {
   constexpr std::int64_t kTogether = kLanes == 16 ? 2 : 1;
-  AskAhead ask = ahead.over((span.end_tile - span.first_tile) * kTileVectors / kTogether *
-                            (shape.dim / KeyStep<kBits>::kDims));
+  ask.spread((span.end_tile - span.first_tile) * kTileVectors / kTogether *
+             (shape.dim / KeyStep<kBits>::kDims));
   std::int64_t tile = span.first_tile;
   if constexpr (kTogether == 2) {  // two tiles hide the latency of the sums, and fit 32 registers
     for (; tile + 2 <= span.end_tile; tile += 2) {
@@ -257,11 +257,11 @@ HWY_INLINE void score_code_span(const SpanTiles& span, const SideShape& shape,
 
 template <int kBits>
 void score_codes(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                 std::int64_t count, const Ahead& ahead, float* logits, SpanBits& large) {
+                 std::int64_t count, AskAhead& ask, float* logits, SpanBits& large) {
   switch (count) {
-    case 1: return score_code_span<kBits, 1>(span, shape, queries, ahead, logits, large);
-    case 2: return score_code_span<kBits, 2>(span, shape, queries, ahead, logits, large);
-    case 3: return score_code_span<kBits, 3>(span, shape, queries, ahead, logits, large);
-    default: return score_code_span<kBits, 4>(span, shape, queries, ahead, logits, large);
+    case 1: return score_code_span<kBits, 1>(span, shape, queries, ask, logits, large);
+    case 2: return score_code_span<kBits, 2>(span, shape, queries, ask, logits, large);
+    case 3: return score_code_span<kBits, 3>(span, shape, queries, ask, logits, large);
+    default: return score_code_span<kBits, 4>(span, shape, queries, ask, logits, large);
   }
 }

@@ -148,9 +148,13 @@ HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& s
   }
 }
 
+// Of what is to be asked for, prepare_code_rows() asks for one part in so many; add_codes() for the
+// rest.
+inline constexpr std::int64_t kRestOfValues = 2;
+
 template <int kBits>
-void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool single,
-                       const Ahead& ahead, CodeRows& rows, SpanBits& large) {
+void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool single, AskAhead& ask,
+                       CodeRows& rows, SpanBits& large) {
   rows.per_byte = single ? 1 : codes_per_byte<kBits>(shape);
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
@@ -159,7 +163,7 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool singl
     std::fill_n(rows.biases, shape.groups * kSpanTokens, 0.0f);
   }
   load_span_scales(span, shape, rows.scales, rows.biases, large);
-  AskAhead ask = ahead.over(rows.end_quad - rows.first_quad);
+  ask.spread(kRestOfValues * (rows.end_quad - rows.first_quad));
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
     const std::int64_t start = tile * kTileTokens;
@@ -249,7 +253,7 @@ HWY_INLINE QuadCodes load_code_vector(const std::uint8_t* codes) {
 template <int kQueries, int kGroups, int kPerByte, int kPair>
 HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
                               const CodeWeights& weights, std::int64_t groups, std::int64_t group,
-                              std::int64_t stride, float* out) {
+                              AskAhead& ask, std::int64_t stride, float* out) {
   const IntTag d;
   constexpr int kSums = 2 * kQueries;  // [query][vector of the pair]
   IntVec sums[kSums];
@@ -257,6 +261,7 @@ HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
   HWY_UNROLL(8)
   for (int i = 0; i < kSums; ++i) sums[i] = others[i] = hn::Zero(d);
   for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
+    ask();
     const auto first_codes = load_code_vector<kPerByte, 2 * kPair>(codes + quad * kBytes);
     const auto second_codes = load_code_vector<kPerByte, 2 * kPair + 1>(codes + quad * kBytes);
     HWY_UNROLL(4)
@@ -304,59 +309,62 @@ inline void finish_sums(const std::int32_t* totals, std::int64_t vectors, std::i
 template <int kQueries, int kGroups, int kPerByte, int kPair = 0>
 HWY_INLINE void add_code_chunk(const CodeRows& rows, const std::uint8_t* codes,
                                const CodeWeights& weights, std::int64_t groups, std::int64_t group,
-                               std::int64_t stride, float* out) {
+                               AskAhead& ask, std::int64_t stride, float* out) {
   if constexpr (kPair < 2 * kPerByte) {
-    add_code_pair<kQueries, kGroups, kPerByte, kPair>(rows, codes, weights, groups, group, stride,
-                                                      out + 2 * kPair * kLanes);
-    add_code_chunk<kQueries, kGroups, kPerByte, kPair + 1>(rows, codes, weights, groups, group,
+    add_code_pair<kQueries, kGroups, kPerByte, kPair>(rows, codes, weights, groups, group, ask,
+                                                      stride, out + 2 * kPair * kLanes);
+    add_code_chunk<kQueries, kGroups, kPerByte, kPair + 1>(rows, codes, weights, groups, group, ask,
                                                            stride, out);
   }
 }
 
 template <int kQueries, int kGroups, int kPerByte>
 void add_code_chunks(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-                     std::int64_t stride, float* out) {
+                     AskAhead& ask, std::int64_t stride, float* out) {
   constexpr std::int64_t kDims = kBytes * kPerByte;
+  ask.spread((rows.end_quad - rows.first_quad) * (shape.dim + kDims - 1) / kDims * 2 * kPerByte);
   for (std::int64_t dim = 0; dim < shape.dim; dim += kDims) {
     add_code_chunk<kQueries, kGroups, kPerByte>(
         rows, rows.codes + dim / kDims * 4 * kSpanQuads * kBytes, weights, shape.groups,
-        dim / shape.group, stride, out + dim);
+        dim / shape.group, ask, stride, out + dim);
   }
 }
 
 template <int kQueries, int kPerByte>
 HWY_INLINE void add_code_groups(const CodeRows& rows, const SideShape& shape,
-                                const CodeWeights& weights, std::int64_t stride, float* out) {
+                                const CodeWeights& weights, AskAhead& ask, std::int64_t stride,
+                                float* out) {
   constexpr std::int64_t kDims = kBytes * kPerByte;
   if (shape.group >= kDims) {
-    return add_code_chunks<kQueries, 1, kPerByte>(rows, shape, weights, stride, out);
+    return add_code_chunks<kQueries, 1, kPerByte>(rows, shape, weights, ask, stride, out);
   }
   if constexpr (kBytes >= 32) {
     if (2 * shape.group == kDims) {
-      return add_code_chunks<kQueries, 2, kPerByte>(rows, shape, weights, stride, out);
+      return add_code_chunks<kQueries, 2, kPerByte>(rows, shape, weights, ask, stride, out);
     }
   }
   if constexpr (kBytes >= 64) {
-    return add_code_chunks<kQueries, 4, kPerByte>(rows, shape, weights, stride, out);
+    return add_code_chunks<kQueries, 4, kPerByte>(rows, shape, weights, ask, stride, out);
   }
 }
 
 template <int kQueries>
 HWY_INLINE void add_code_bytes(const CodeRows& rows, const SideShape& shape,
-                               const CodeWeights& weights, std::int64_t stride, float* out) {
+                               const CodeWeights& weights, AskAhead& ask, std::int64_t stride,
+                               float* out) {
   switch (rows.per_byte) {
-    case 1: return add_code_groups<kQueries, 1>(rows, shape, weights, stride, out);
-    case 2: return add_code_groups<kQueries, 2>(rows, shape, weights, stride, out);
-    default: return add_code_groups<kQueries, 4>(rows, shape, weights, stride, out);
+    case 1: return add_code_groups<kQueries, 1>(rows, shape, weights, ask, stride, out);
+    case 2: return add_code_groups<kQueries, 2>(rows, shape, weights, ask, stride, out);
+    default: return add_code_groups<kQueries, 4>(rows, shape, weights, ask, stride, out);
   }
 }
 
 void add_codes(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-               std::int64_t count, std::int64_t stride, float* out) {
+               std::int64_t count, AskAhead& ask, std::int64_t stride, float* out) {
   switch (count) {
-    case 1: return add_code_bytes<1>(rows, shape, weights, stride, out);
-    case 2: return add_code_bytes<2>(rows, shape, weights, stride, out);
-    case 3: return add_code_bytes<3>(rows, shape, weights, stride, out);
-    default: return add_code_bytes<4>(rows, shape, weights, stride, out);
+    case 1: return add_code_bytes<1>(rows, shape, weights, ask, stride, out);
+    case 2: return add_code_bytes<2>(rows, shape, weights, ask, stride, out);
+    case 3: return add_code_bytes<3>(rows, shape, weights, ask, stride, out);
+    default: return add_code_bytes<4>(rows, shape, weights, ask, stride, out);
   }
 }

@@ -15,7 +15,9 @@ static_assert(kChunkTokens % kSpanTokens == 0 && kSpanTokens % kTileTokens == 0)
 
 inline constexpr std::int64_t kLineBytes = 64;  // of a cache: what prefetching goes by
 
-// Speed only. Query rows of one work item, and queries (rows x heads of a group) taken through the
+// Speed only. Lines that are under way while the softmax of one row is taken of a span.
+inline constexpr std::int64_t kSoftmaxLines = 8;
+// Query rows of one work item, and queries (rows x heads of a group) taken through the
 // pages together: what 128 need of q, logits and outputs fits a 1 MiB L2 at 128 dims.
 inline constexpr std::int64_t kRowsPerItem = 32;
 inline constexpr std::int64_t kBlockQueries = 128;

@@ -92,8 +92,8 @@ HWY_INLINE auto pick_score_span(std::int64_t queries) -> decltype(&score_span<1,
 }
 
 void score_few(const SpanTiles& span, std::int64_t dim, const float* packed_q, std::int64_t queries,
-               std::int64_t parts, const Ahead& ahead, float* logits) {
-  AskAhead ask = ahead.over((span.end_tile - span.first_tile) * dim / 2);
+               std::int64_t parts, AskAhead& ask, float* logits) {
+  ask.spread((span.end_tile - span.first_tile) * dim / 2);
   const auto score = parts == 1 ? pick_score_span<1>(queries) : pick_score_span<2>(queries);
   score(span, dim, packed_q, ask, logits);
 }
@@ -185,8 +185,8 @@ constexpr std::int64_t blocks_of(std::int64_t dim) {
 }
 
 template <int kQueries>
-void add_rows(const FewRows& rows, const Ahead& ahead) {
-  AskAhead ask = ahead.over((rows.span.end - rows.span.begin) * blocks_of(rows.dim));
+void add_rows(const FewRows& rows, AskAhead& ask) {
+  ask.spread((rows.span.end - rows.span.begin) * blocks_of(rows.dim));
   constexpr std::int64_t kStepTiles = kMatrixDims / kTileTokens;
   for (std::int64_t tile = rows.span.first_tile; tile < rows.span.end_tile;) {
     const std::int64_t end = std::min((tile / kStepTiles + 1) * kStepTiles, rows.span.end_tile);
@@ -203,14 +203,14 @@ void add_rows(const FewRows& rows, const Ahead& ahead) {
   }
 }
 
-void add_few(const SpanTiles& span, std::int64_t dim, const Ahead& ahead, const float* p,
+void add_few(const SpanTiles& span, std::int64_t dim, AskAhead& ask, const float* p,
              std::int64_t queries, std::int64_t stride, float* out) {
   const FewRows rows{span, dim, p, out, stride};
   switch (queries) {
-    case 1: return add_rows<1>(rows, ahead);
-    case 2: return add_rows<2>(rows, ahead);
-    case 3: return add_rows<3>(rows, ahead);
-    default: return add_rows<4>(rows, ahead);
+    case 1: return add_rows<1>(rows, ask);
+    case 2: return add_rows<2>(rows, ask);
+    case 3: return add_rows<3>(rows, ask);
+    default: return add_rows<4>(rows, ask);
   }
 }
 

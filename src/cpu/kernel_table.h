@@ -88,7 +88,7 @@ struct CodeKernels {
   // logits[query][token] of `count` queries, for all tokens of the span's tiles, and which of these
   // have a scale beyond kLarge: their logits mean nothing.
   using Score = void(const SpanTiles& span, const SideShape& shape, const CodeQueries& queries,
-                     std::int64_t count, const Ahead& ahead, float* logits, SpanBits& large);
+                     std::int64_t count, AskAhead& ask, float* logits, SpanBits& large);
   std::array<Score*, kAffineWidths.size()> score{};
 
   // The same in two steps where the matrix unit multiplies. The span's key codes as quads of bytes,
@@ -106,7 +106,7 @@ struct CodeKernels {
   // marked and have no part in what add() gives.
   // `single`: a code a byte, whatever the row has.
   using PrepareRows = void(const SpanTiles& span, const SideShape& shape, bool single,
-                           const Ahead& ahead, CodeRows& rows, SpanBits& large);
+                           AskAhead& ask, CodeRows& rows, SpanBits& large);
   std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
   // Where each of `dim` dims is in what add() gives.
   using Positions = void(const SideShape& shape, bool single, std::uint16_t* positions);
@@ -119,7 +119,7 @@ struct CodeKernels {
   // element[token][dim]. Writes CodeRows::padded(dim) floats for each query, those of no dim
   // meaning nothing.
   using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-                   std::int64_t count, std::int64_t stride, float* out);
+                   std::int64_t count, AskAhead& ask, std::int64_t stride, float* out);
   Add* add = nullptr;
   // out[query][vector of the group] of `count` queries, from one group's totals and factors.
   using FinishSums = void(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
@@ -143,7 +143,7 @@ struct TableKernels {
                      const float* p, std::int64_t queries, float* weights);
   Weigh* weigh = nullptr;
   // out[query][dim] of 1 to kTableQueries queries, but for biases.
-  using Add = void(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
+  using Add = void(const SpanTiles& span, const SideShape& shape, AskAhead& ask,
                    const float* weights, std::int64_t queries, float* out);
   std::array<Add*, kCount> add{};
   // The span's codes as f32 in panels, as widen_values has elements.
@@ -201,13 +201,13 @@ struct KernelTable {
 
   // logits[query][token] = dot(q, k) for all tokens of the span's tiles. Queries come packed:
   // [block][key_dim][narrow_queries]. [key type]
-  using ScoreNarrow = void(const SpanTiles& span, std::int64_t key_dim, const Ahead& ahead,
+  using ScoreNarrow = void(const SpanTiles& span, std::int64_t key_dim, AskAhead& ask,
                            const float* packed_q, std::int64_t queries, float* logits);
   std::array<ScoreNarrow*, kDTypes> score_narrow{};
   std::int64_t narrow_queries = 0;
 
   // out[query][dim] = sum over t in [span.begin, span.end) of p[query][t] * v[t][dim]. [value type]
-  using AddValuesNarrow = void(const SpanTiles& span, std::int64_t value_dim, const Ahead& ahead,
+  using AddValuesNarrow = void(const SpanTiles& span, std::int64_t value_dim, AskAhead& ask,
                                const float* p, std::int64_t queries, float* out);
   std::array<AddValuesNarrow*, kDTypes> add_values_narrow{};
 

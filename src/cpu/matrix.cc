@@ -94,11 +94,11 @@ void score_tiles(const ScoreCall& call, std::int64_t tile, AskAhead& ask) {
 
 void score(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
            std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
-           const Ahead& ahead, float* logits) {
+           AskAhead& ask, float* logits) {
   const AmxConfig config(count);
   const AmxTiles configured(config);
   const ScoreCall call{span, dim, queries, parts, stride, logits};
-  AskAhead ask = ahead.over((tiles.end - tiles.begin) * (matrix_padded(dim) / kMatrixDims));
+  ask.spread((tiles.end - tiles.begin) * (matrix_padded(dim) / kMatrixDims));
   std::int64_t tile = tiles.begin;
   for (; tile + 4 <= tiles.end; tile += 4) score_tiles<4>(call, tile, ask);
   switch (tiles.end - tile) {
@@ -126,12 +126,12 @@ PAGEKV_AVX512 inline void pair_elements(const std::uint16_t* even, const std::ui
   if (elements > 16) _mm512_storeu_si512(second, _mm512_permutex2var_epi16(a, high, b));
 }
 
-PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, const Ahead& ahead,
+PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, AskAhead& ask,
                              std::uint16_t* pairs) {
   constexpr std::int64_t kBlock = kSpanTokens / 2 * kRowElements;  // of 16 dims
   const std::int64_t first = span.begin / kMatrixDims * kMatrixDims;
   const std::int64_t last = (span.end + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
-  AskAhead ask = ahead.over((last - first) / 2 * (matrix_padded(dim) / kMatrixDims));
+  ask.spread((last - first) / 2 * (matrix_padded(dim) / kMatrixDims));
   for (std::int64_t tile = first / kTileTokens; tile < last / kTileTokens; ++tile) {
     const auto at = static_cast<std::size_t>(tile);
     const bool stored = tile >= span.first_tile && tile < span.end_tile;

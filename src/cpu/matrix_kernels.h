@@ -23,7 +23,7 @@
 
 namespace pagekv::inline v0::internal {
 
-class Ahead;
+class AskAhead;
 struct SpanTiles;
 
 inline constexpr std::int64_t kMatrixQueries = 16;  // of one call
@@ -44,12 +44,12 @@ struct MatrixKernels {
   // keys are bf16. Queries are matrix_padded(dim) elements apart, their parts `stride`.
   using Score = void(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
                      std::int64_t parts, std::int64_t stride, std::int64_t count, TokenRange tiles,
-                     const Ahead& ahead, float* logits);
+                     AskAhead& ask, float* logits);
   Score* score = nullptr;
 
   // The span's bf16 value rows into [16 dims][pair of tokens][dim][2], zeros for what may not be
   // read.
-  using PairRows = void(const SpanTiles& span, std::int64_t dim, const Ahead& ahead,
+  using PairRows = void(const SpanTiles& span, std::int64_t dim, AskAhead& ask,
                         std::uint16_t* pairs);
   PairRows* pair_rows = nullptr;
   // out[query][dim] = sum over t in `tokens` of p[query][t] * v[t][dim], dims rounded up to whole
@@ -79,12 +79,11 @@ struct MatrixKernels {
   // As score(). Parts come as f32, side by side: [dim][kFewVectors], those of a query neighbours.
   // Up to kFewVectors / parts queries.
   using ScoreFew = void(const SpanTiles& span, std::int64_t dim, const float* packed_q,
-                        std::int64_t queries, std::int64_t parts, const Ahead& ahead,
-                        float* logits);
+                        std::int64_t queries, std::int64_t parts, AskAhead& ask, float* logits);
   ScoreFew* score_few = nullptr;
   // As pair_rows() and add(), of up to kFewQueries; p are f32 with the values of bf16, and `out`
   // gets no more than `dim` elements.
-  using AddFew = void(const SpanTiles& span, std::int64_t dim, const Ahead& ahead, const float* p,
+  using AddFew = void(const SpanTiles& span, std::int64_t dim, AskAhead& ask, const float* p,
                       std::int64_t queries, std::int64_t out_stride, float* out);
   AddFew* add_few = nullptr;
 };

@@ -89,9 +89,9 @@ HWY_INLINE auto pick_score_span(std::int64_t queries) -> decltype(&score_span<kT
 }
 
 template <DType kType>
-void score_narrow(const SpanTiles& span, std::int64_t key_dim, const Ahead& ahead,
-                  const float* packed_q, std::int64_t queries, float* logits) {
-  AskAhead ask = ahead.over((span.end_tile - span.first_tile) * kTileVectors * key_dim / 2);
+void score_narrow(const SpanTiles& span, std::int64_t key_dim, AskAhead& ask, const float* packed_q,
+                  std::int64_t queries, float* logits) {
+  ask.spread((span.end_tile - span.first_tile) * kTileVectors * key_dim / 2);
   for (std::int64_t first = 0; first < queries; first += kNarrowQueries) {
     pick_score_span<kType>(queries - first)(span, key_dim, packed_q + first * key_dim, ask,
                                             logits + first * kSpanTokens);

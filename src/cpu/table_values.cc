@@ -91,13 +91,13 @@ HWY_INLINE void add_table_block(D d, const Worth<kKind, kBits, D>& worth, const 
 }
 
 template <CodecKind kKind, int kBits, int kQueries>
-void add_table_rows(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
+void add_table_rows(const SpanTiles& span, const SideShape& shape, AskAhead& ask,
                     const float* weights, float* out) {
   const FloatTag d;
   const Worth<kKind, kBits, FloatTag> worth;
   constexpr std::int64_t kWide = kDimVectors * kLanes;
-  AskAhead ask = ahead.over((span.end - span.begin) *
-                            (shape.dim / kWide + (shape.dim % kWide + kLanes - 1) / kLanes));
+  ask.spread((span.end - span.begin) *
+             (shape.dim / kWide + (shape.dim % kWide + kLanes - 1) / kLanes));
   std::int64_t dim = 0;
   for (; dim + kDimVectors * kLanes <= shape.dim; dim += kDimVectors * kLanes) {
     add_table_block<kKind, kBits, kQueries, kDimVectors>(d, worth, span, shape, dim, weights, ask,
@@ -114,13 +114,13 @@ void add_table_rows(const SpanTiles& span, const SideShape& shape, const Ahead& 
 }
 
 template <CodecKind kKind, int kBits>
-void add_table(const SpanTiles& span, const SideShape& shape, const Ahead& ahead,
-               const float* weights, std::int64_t queries, float* out) {
+void add_table(const SpanTiles& span, const SideShape& shape, AskAhead& ask, const float* weights,
+               std::int64_t queries, float* out) {
   switch (queries) {
-    case 1: return add_table_rows<kKind, kBits, 1>(span, shape, ahead, weights, out);
-    case 2: return add_table_rows<kKind, kBits, 2>(span, shape, ahead, weights, out);
-    case 3: return add_table_rows<kKind, kBits, 3>(span, shape, ahead, weights, out);
-    default: return add_table_rows<kKind, kBits, 4>(span, shape, ahead, weights, out);
+    case 1: return add_table_rows<kKind, kBits, 1>(span, shape, ask, weights, out);
+    case 2: return add_table_rows<kKind, kBits, 2>(span, shape, ask, weights, out);
+    case 3: return add_table_rows<kKind, kBits, 3>(span, shape, ask, weights, out);
+    default: return add_table_rows<kKind, kBits, 4>(span, shape, ask, weights, out);
   }
 }
 

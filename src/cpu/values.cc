@@ -109,9 +109,9 @@ HWY_INLINE auto pick_add_rows(std::int64_t queries) -> decltype(&add_rows<kType,
 }
 
 template <DType kType>
-void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, const Ahead& ahead,
-                       const float* p, std::int64_t queries, float* out) {
-  AskAhead ask = ahead.over((span.end - span.begin) * blocks_of(value_dim));
+void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, AskAhead& ask, const float* p,
+                       std::int64_t queries, float* out) {
+  ask.spread((span.end - span.begin) * blocks_of(value_dim));
   ValueRows rows{.tiles = {},
                  .stride = value_dim,
                  .begin = span.begin,

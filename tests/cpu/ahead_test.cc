@@ -33,7 +33,7 @@ Ahead tiles_of(std::int64_t count, std::int64_t bytes) {
 
 std::vector<const std::byte*> all_lines(AskAhead ask) {
   std::vector<const std::byte*> lines;
-  while (ask.share() > 0) lines.push_back(ask.next());
+  while (ask.left() > 0) lines.push_back(ask.next());
   return lines;
 }
 
@@ -42,7 +42,7 @@ class AheadOf : public testing::TestWithParam<std::int64_t> {};  // bytes of a t
 TEST_P(AheadOf, EveryLineIsAskedFor) {
   for (std::int64_t count = 1; count <= kSpanTiles; ++count) {
     std::map<const std::byte*, int> times;
-    for (const std::byte* line : all_lines(tiles_of(count, GetParam()).over(1))) ++times[line];
+    for (const std::byte* line : all_lines(tiles_of(count, GetParam()).lines())) ++times[line];
     const std::int64_t lines = (GetParam() + kLineBytes - 1) / kLineBytes;
     EXPECT_EQ(times.size(), static_cast<std::size_t>(count * lines));
     for (std::int64_t tile = 0; tile < count; ++tile) {
@@ -54,14 +54,14 @@ TEST_P(AheadOf, EveryLineIsAskedFor) {
 }
 
 TEST_P(AheadOf, WholeSpansHaveNoLineTwice) {
-  const auto lines = all_lines(tiles_of(kSpanTiles, GetParam()).over(1));
+  const auto lines = all_lines(tiles_of(kSpanTiles, GetParam()).lines());
   EXPECT_EQ(static_cast<std::int64_t>(lines.size()),
             kSpanTiles * ((GetParam() + kLineBytes - 1) / kLineBytes));
 }
 
 TEST_P(AheadOf, TilesAreReadFromTheirBeginningOn) {
   std::map<std::int64_t, const std::byte*> last;  // of each tile
-  for (const std::byte* line : all_lines(tiles_of(kSpanTiles, GetParam()).over(1))) {
+  for (const std::byte* line : all_lines(tiles_of(kSpanTiles, GetParam()).lines())) {
     const std::int64_t tile = (line - tile_at(0)) / kApart;
     const std::byte* expected = last.contains(tile) ? last[tile] + kLineBytes : tile_at(tile);
     EXPECT_EQ(line, expected);
@@ -70,12 +70,18 @@ TEST_P(AheadOf, TilesAreReadFromTheirBeginningOn) {
 }
 
 TEST_P(AheadOf, SoManyCallsAskForAll) {
+  const Ahead ahead = tiles_of(kSpanTiles, GetParam());
   for (const std::int64_t steps : {1, 3, 8, 64, 100, 513, 100'000}) {
-    const Ahead ahead = tiles_of(kSpanTiles, GetParam());
-    AskAhead ask = ahead.over(steps);
-    std::int64_t calls = 0;
-    for (; ask.share() > 0; ++calls) ask();
-    EXPECT_LE(calls, steps);
+    for (const std::int64_t before : {0, 1, 5}) {  // asked for in another way
+      AskAhead ask = ahead.lines();
+      const std::int64_t lines = ask.left();
+      ask(before);
+      EXPECT_EQ(ask.left(), std::max<std::int64_t>(lines - before, 0));
+      ask.spread(steps);
+      std::int64_t calls = 0;
+      for (; ask.left() > 0; ++calls) ask();
+      EXPECT_LE(calls, steps);
+    }
   }
 }
 
@@ -84,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Tiles, AheadOf,
                                          16384));
 
 TEST(Ahead, LargeTilesComeFourAtATime) {
-  const auto lines = all_lines(tiles_of(kSpanTiles, 4096).over(1));
+  const auto lines = all_lines(tiles_of(kSpanTiles, 4096).lines());
   for (std::size_t first = 0; first < lines.size(); first += 4) {
     std::vector<std::int64_t> tiles;
     for (std::size_t i = 0; i < 4; ++i) tiles.push_back((lines[first + i] - tile_at(0)) / kApart);
@@ -95,12 +101,13 @@ TEST(Ahead, LargeTilesComeFourAtATime) {
 
 TEST(Ahead, NothingIsAskedForWhereNothingIs) {
   const Ahead nothing{};
-  AskAhead none = nothing.over(10);
-  EXPECT_EQ(none.share(), 0);
-  none();
-  const Ahead two = tiles_of(2, 64);
-  AskAhead never = two.over(0);
-  EXPECT_EQ(never.share(), 0);
+  for (AskAhead ask : {nothing.lines(), AskAhead()}) {
+    EXPECT_EQ(ask.left(), 0);
+    ask.spread(10);
+    ask();
+    ask(10);
+    EXPECT_EQ(ask.left(), 0);
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace pagekv::testing {
 namespace {
 
 using internal::Ahead;
+using internal::AskAhead;
 using internal::KernelTable;
 using internal::kFewQueries;
 using internal::kFewVectors;
@@ -169,13 +170,16 @@ void expect_scores(const Sizes& sizes, std::int64_t parts) {
   const auto room = static_cast<std::size_t>(sizes.queries * kSpanTokens);
   std::vector<float> by_unit(room, NAN);
   std::vector<float> by_few(room, NAN);
+  const Ahead ahead = span.ahead();
+  AskAhead ask = ahead.lines();
   kernels.score(span.tiles, sizes.dim, queries.data(), parts, stride, sizes.queries,
-                {span.tiles.first_tile, span.tiles.end_tile}, span.ahead(), by_unit.data());
+                {span.tiles.first_tile, span.tiles.end_tile}, ask, by_unit.data());
+  ask = ahead.lines();
   {
     const internal::FlushDenormals flush;
     for (std::int64_t j = 0; j < sizes.queries; j += step) {
       kernels.score_few(span.tiles, sizes.dim, few.data() + j * sizes.dim / step * kFewVectors,
-                        std::min(step, sizes.queries - j), parts, span.ahead(),
+                        std::min(step, sizes.queries - j), parts, ask,
                         by_few.data() + j * kSpanTokens);
     }
   }
@@ -227,13 +231,16 @@ void expect_sums(const Sizes& sizes) {
   std::vector<float> by_few(out_room, NAN);
   std::vector<std::uint16_t> pairs(static_cast<std::size_t>(kSpanTokens * matrix_padded(sizes.dim)),
                                    0x7fc0);
-  kernels.pair_rows(span.tiles, sizes.dim, span.ahead(), pairs.data());
+  const Ahead ahead = span.ahead();
+  AskAhead ask = ahead.lines();
+  kernels.pair_rows(span.tiles, sizes.dim, ask, pairs.data());
   kernels.add(pairs.data(), sizes.dim, sizes.range, reinterpret_cast<const float*>(packed.data()),
               sizes.queries, stride, by_unit.data());
+  ask = ahead.lines();
   {
     const internal::FlushDenormals flush;
     for (std::int64_t j = 0; j < sizes.queries; j += kFewQueries) {
-      kernels.add_few(span.tiles, sizes.dim, span.ahead(), p.data() + j * kSpanTokens,
+      kernels.add_few(span.tiles, sizes.dim, ask, p.data() + j * kSpanTokens,
                       std::min(kFewQueries, sizes.queries - j), stride, by_few.data() + j * stride);
     }
   }
