@@ -9,7 +9,7 @@ namespace pagekv::inline v0::internal {
 BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t codec) {
   const AttendCall& call = queries.call;
   if (takes_matrix(call, codec)) {
-    return queries.count >= kLeastMatrixQueries ? Way::matrix : Way::few;
+    return queries.count >= kLeastValueQueries ? Way::matrix : Way::few;
   }
   if (call.integers && codec >= kFirstAffine) {
     const bool affine = is_affine(codec);
@@ -84,6 +84,13 @@ void BlockValues::add(std::int64_t start, SpanTiles& span, AskAhead& ask) {
 }
 
 void BlockValues::add_matrix(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
+  if (queries_.count <= kMatrixQueries) {
+    const auto add_span = [&](std::int64_t j, std::int64_t count, TokenRange range) {
+      kernels_.matrix.add_span(span, dim_, ask, range, scratch_.logits + j * kSpanTokens, count,
+                               width_, scratch_.span_out + j * width_);
+    };
+    return queries_.for_each_seen(start, kMatrixQueries, add_span);
+  }
   auto* pairs = reinterpret_cast<std::uint16_t*>(scratch_.panels);
   kernels_.matrix.pair_rows(span, dim_, ask, pairs);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange range) {

@@ -126,80 +126,117 @@ PAGEKV_AVX512 inline void pair_elements(const std::uint16_t* even, const std::ui
   if (elements > 16) _mm512_storeu_si512(second, _mm512_permutex2var_epi16(a, high, b));
 }
 
-PAGEKV_AVX512 void pair_rows(const SpanTiles& span, std::int64_t dim, AskAhead& ask,
-                             std::uint16_t* pairs) {
-  constexpr std::int64_t kBlock = kSpanTokens / 2 * kRowElements;  // of 16 dims
-  const std::int64_t first = span.begin / kMatrixDims * kMatrixDims;
-  const std::int64_t last = (span.end + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
-  ask.spread((last - first) / 2 * (matrix_padded(dim) / kMatrixDims));
-  for (std::int64_t tile = first / kTileTokens; tile < last / kTileTokens; ++tile) {
-    const auto at = static_cast<std::size_t>(tile);
-    const bool stored = tile >= span.first_tile && tile < span.end_tile;
-    const TokenRange rows = stored ? span.rows(tile) : TokenRange{0, 0};
-    const auto* values = reinterpret_cast<const std::uint16_t*>(span.v[at][0]);
-    for (std::int64_t row = 0; row < kTileTokens; row += 2) {
-      const auto readable = [&](std::int64_t token) {
-        return token >= rows.begin && token < rows.end ? values + token * dim : nullptr;
-      };
-      const std::uint16_t* even = readable(row);
-      const std::uint16_t* odd = readable(row + 1);
-      std::uint16_t* to = pairs + (tile * kTileTokens + row) / 2 * kRowElements;
-      for (std::int64_t from = 0; from < dim; from += 32, to += 2 * kBlock) {
-        ask();
-        pair_elements(even == nullptr ? nullptr : even + from,
-                      odd == nullptr ? nullptr : odd + from, dim - from, to, to + kBlock);
-      }
+// Rows [32 * step, 32 * (step + 1)) of the span, dims [first, end), as a tile on the right for each
+// 16 dims. What may not be read is 0.
+PAGEKV_AVX512 void pair_step(const SpanTiles& span, std::int64_t step, std::int64_t dim,
+                             TokenRange dims, AskAhead& ask, std::uint16_t* to) {
+  for (std::int64_t pair = 0; pair < kStepRows; ++pair, to += kRowElements) {
+    const std::int64_t token = step * kMatrixDims + 2 * pair;
+    const auto* tile = reinterpret_cast<const std::uint16_t*>(
+        span.v[static_cast<std::size_t>(token / kTileTokens)][0]);
+    const auto row = [&](std::int64_t at) {
+      return at >= span.begin && at < span.end ? tile + at % kTileTokens * dim : nullptr;
+    };
+    const std::uint16_t* even = row(token);
+    const std::uint16_t* odd = row(token + 1);
+    std::uint16_t* blocks = to;
+    for (std::int64_t from = dims.begin; from < dims.end; from += 32, blocks += 2 * kStepElements) {
+      ask();
+      pair_elements(even == nullptr ? nullptr : even + from, odd == nullptr ? nullptr : odd + from,
+                    dims.end - from, blocks, blocks + kStepElements);
     }
   }
 }
 
+constexpr std::int64_t blocks_of(std::int64_t dim) {
+  return (dim + AmxConfig::kRows - 1) / AmxConfig::kRows;
+}
+
+TokenRange steps_of(TokenRange tokens) {
+  return {tokens.begin / kMatrixDims, (tokens.end + kMatrixDims - 1) / kMatrixDims};
+}
+
+// Calls of pair_elements() for these steps.
+std::int64_t pairs_of(TokenRange steps, std::int64_t dim) {
+  return (steps.end - steps.begin) * kStepRows * (matrix_padded(dim) / kMatrixDims);
+}
+
+void pair_rows(const SpanTiles& span, std::int64_t dim, AskAhead& ask, std::uint16_t* pairs) {
+  const TokenRange steps = steps_of({span.begin, span.end});
+  ask.spread(pairs_of(steps, dim));
+  for (std::int64_t step = steps.begin; step < steps.end; ++step) {
+    pair_step(span, step, dim, {0, dim}, ask, pairs + step * blocks_of(dim) * kStepElements);
+  }
+}
+
 struct AddCall {
-  const std::uint16_t* pairs;
   TokenRange steps;
   const float* p;
   std::int64_t out_stride;
 };
 
+// Adds one step's products to the sums of kBlocks blocks.
 template <int kAt, int kBlocks>
 inline void add_value_blocks(const std::uint16_t* pairs) {
   if constexpr (kAt < kBlocks) {
-    amx_load<AmxConfig::kRight + kAt % 2>(pairs + kAt * (kSpanTokens / 2) * kRowElements,
-                                          AmxConfig::kRowBytes);
+    amx_load<AmxConfig::kRight + kAt % 2>(pairs + kAt * kStepElements, AmxConfig::kRowBytes);
     amx_add_bf16<kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt % 2>();
     add_value_blocks<kAt + 1, kBlocks>(pairs);
   }
 }
 
-// kBlocks times 16 dims from `block` on.
-template <int kBlocks>
-void add_blocks(const AddCall& call, std::int64_t block, float* out) {
+// kBlocks times 16 dims from `block` on; pairs(step): the first of these of a step.
+template <int kBlocks, typename Pairs>
+inline void add_blocks(const AddCall& call, std::int64_t block, const Pairs& pairs, float* out) {
   zero_sums<0, kBlocks>();
-  const std::uint16_t* pairs = call.pairs + block * (kSpanTokens / 2) * kRowElements;
   const auto* p = reinterpret_cast<const std::byte*>(call.p);
   for (std::int64_t step = call.steps.begin; step < call.steps.end; ++step) {
+    const std::uint16_t* from = pairs(step);
     amx_load<AmxConfig::kLeft>(p + step * AmxConfig::kRowBytes, kSpanTokens * kFloatBytes);
-    add_value_blocks<0, kBlocks>(pairs + step * kStepElements);
+    add_value_blocks<0, kBlocks>(from);
   }
   store_sums<0, kBlocks>(out + block * AmxConfig::kRows, call.out_stride);
+}
+
+// Four blocks at a time: as many sums as there are registers for. pairs(first block, blocks, step).
+template <typename Pairs>
+void add_all_blocks(const AddCall& call, std::int64_t dim, const Pairs& pairs, float* out) {
+  const std::int64_t blocks = blocks_of(dim);
+  for (std::int64_t block = 0; block < blocks; block += 4) {
+    const std::int64_t count = std::min<std::int64_t>(4, blocks - block);
+    const auto of_step = [&](std::int64_t step) { return pairs(block, count, step); };
+    switch (count) {
+      case 1: add_blocks<1>(call, block, of_step, out); break;
+      case 2: add_blocks<2>(call, block, of_step, out); break;
+      case 3: add_blocks<3>(call, block, of_step, out); break;
+      default: add_blocks<4>(call, block, of_step, out);
+    }
+  }
 }
 
 void add(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const float* p,
          std::int64_t count, std::int64_t out_stride, float* out) {
   const AmxConfig config(count);
   const AmxTiles configured(config);
-  const AddCall call{pairs,
-                     {tokens.begin / kMatrixDims, (tokens.end + kMatrixDims - 1) / kMatrixDims},
-                     p,
-                     out_stride};
-  const std::int64_t blocks = (dim + AmxConfig::kRows - 1) / AmxConfig::kRows;
-  std::int64_t block = 0;
-  for (; block + 4 <= blocks; block += 4) add_blocks<4>(call, block, out);
-  switch (blocks - block) {
-    case 3: return add_blocks<3>(call, block, out);
-    case 2: return add_blocks<2>(call, block, out);
-    case 1: return add_blocks<1>(call, block, out);
-    default: return;
-  }
+  const auto stored = [&](std::int64_t block, std::int64_t /* blocks */, std::int64_t step) {
+    return pairs + (step * blocks_of(dim) + block) * kStepElements;
+  };
+  add_all_blocks({steps_of(tokens), p, out_stride}, dim, stored, out);
+}
+
+void add_span(const SpanTiles& span, std::int64_t dim, AskAhead& ask, TokenRange tokens,
+              const float* p, std::int64_t count, std::int64_t out_stride, float* out) {
+  const AmxConfig config(count);
+  const AmxTiles configured(config);
+  ask.spread(pairs_of(steps_of(tokens), dim));
+  alignas(64) std::uint16_t room[4 * kStepElements];  // stays in the first cache
+  const auto paired = [&](std::int64_t block, std::int64_t blocks, std::int64_t step) {
+    const std::int64_t first = block * AmxConfig::kRows;
+    pair_step(span, step, dim, {first, std::min(first + blocks * AmxConfig::kRows, dim)}, ask,
+              room);
+    return static_cast<const std::uint16_t*>(room);
+  };
+  add_all_blocks({steps_of(tokens), p, out_stride}, dim, paired, out);
 }
 
 // ---- Codes
@@ -253,6 +290,7 @@ bool bind_matrix(KernelTable& table) {
   table.matrix.score = score;
   table.matrix.pair_rows = pair_rows;
   table.matrix.add = add;
+  table.matrix.add_span = add_span;
   table.matrix.multiply_bytes = multiply_bytes;
   return true;
 }

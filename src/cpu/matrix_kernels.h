@@ -47,8 +47,8 @@ struct MatrixKernels {
                      AskAhead& ask, float* logits);
   Score* score = nullptr;
 
-  // The span's bf16 value rows into [16 dims][pair of tokens][dim][2], zeros for what may not be
-  // read.
+  // The span's bf16 value rows into [32 tokens][16 dims][pair of tokens][dim][2], zeros for what
+  // may not be read.
   using PairRows = void(const SpanTiles& span, std::int64_t dim, AskAhead& ask,
                         std::uint16_t* pairs);
   PairRows* pair_rows = nullptr;
@@ -57,6 +57,10 @@ struct MatrixKernels {
   using Add = void(const std::uint16_t* pairs, std::int64_t dim, TokenRange tokens, const float* p,
                    std::int64_t count, std::int64_t out_stride, float* out);
   Add* add = nullptr;
+  // Both at once, for up to kMatrixQueries.
+  using AddSpan = void(const SpanTiles& span, std::int64_t dim, AskAhead& ask, TokenRange tokens,
+                       const float* p, std::int64_t count, std::int64_t out_stride, float* out);
+  AddSpan* add_span = nullptr;
 
   // totals[part][tile][query][lane] of `count` queries: sums over the bytes of `left`, rows of
   // `row_bytes` bytes whose parts are `part_bytes` apart, times those of a right tile, quads of 16

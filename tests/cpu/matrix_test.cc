@@ -228,6 +228,7 @@ void expect_sums(const Sizes& sizes) {
   const std::int64_t stride = (sizes.dim + 15) / 16 * 16;
   const auto out_room = static_cast<std::size_t>(sizes.queries * stride);
   std::vector<float> by_unit(out_room, NAN);
+  std::vector<float> by_span(out_room, NAN);
   std::vector<float> by_few(out_room, NAN);
   std::vector<std::uint16_t> pairs(static_cast<std::size_t>(kSpanTokens * matrix_padded(sizes.dim)),
                                    0x7fc0);
@@ -236,6 +237,11 @@ void expect_sums(const Sizes& sizes) {
   kernels.pair_rows(span.tiles, sizes.dim, ask, pairs.data());
   kernels.add(pairs.data(), sizes.dim, sizes.range, reinterpret_cast<const float*>(packed.data()),
               sizes.queries, stride, by_unit.data());
+  ask = ahead.lines();
+  kernels.add_span(span.tiles, sizes.dim, ask, sizes.range,
+                   reinterpret_cast<const float*>(packed.data()), sizes.queries, stride,
+                   by_span.data());
+  EXPECT_EQ(ask.left(), 0);
   ask = ahead.lines();
   {
     const internal::FlushDenormals flush;
@@ -256,6 +262,8 @@ void expect_sums(const Sizes& sizes) {
       const auto at = static_cast<std::size_t>(j * stride + d);
       ASSERT_TRUE(same_bits(by_unit[at], want))
           << j << " " << d << " " << by_unit[at] << " " << want;
+      ASSERT_TRUE(same_bits(by_span[at], want))
+          << j << " " << d << " " << by_span[at] << " " << want;
       ASSERT_TRUE(same_bits(by_few[at], want)) << j << " " << d << " " << by_few[at] << " " << want;
     }
   }
