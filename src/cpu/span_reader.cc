@@ -32,6 +32,7 @@ class TileWalk {
         tile_(side.tile(*page_, row_)) {}
 
   const ConstPlanePointers& tile() const { return tile_; }
+  bool begins_page() const { return row_ == 0; }
   // REQUIRES: there is one more.
   void advance() {
     row_ += kTileTokens;
@@ -128,6 +129,8 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   for (std::int64_t tile = 0; tile < next_tiles; ++tile) {
     if (tile > 0) walk.advance();
     next_keys[static_cast<std::size_t>(tile)] = walk.tile()[0];
+    // Translates the page's address: what is asked for with addresses still unknown comes late.
+    if (tile == 0 || walk.begins_page()) __builtin_prefetch(walk.tile()[0], 0, 2);
     ask_scales(walk.tile());
   }
   if (values_.planes() > 1) ask_for_value_scales(next, next_tiles);
