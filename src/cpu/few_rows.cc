@@ -179,14 +179,9 @@ HWY_INLINE void add_step(D d, const FewRows& rows, std::int64_t first, std::int6
   }
 }
 
-// Calls of add_step() for a step.
-constexpr std::int64_t blocks_of(std::int64_t dim) {
-  return dim / (kDimVectors * kLanes) + (dim % (kDimVectors * kLanes) + kLanes - 1) / kLanes;
-}
-
 template <int kQueries>
 void add_rows(const FewRows& rows, AskAhead& ask) {
-  ask.spread((rows.span.end - rows.span.begin) * blocks_of(rows.dim));
+  ask.spread((rows.span.end - rows.span.begin) * dim_blocks(rows.dim));
   constexpr std::int64_t kStepTiles = kMatrixDims / kTileTokens;
   for (std::int64_t tile = rows.span.first_tile; tile < rows.span.end_tile;) {
     const std::int64_t end = std::min((tile / kStepTiles + 1) * kStepTiles, rows.span.end_tile);

@@ -95,9 +95,7 @@ void add_table_rows(const SpanTiles& span, const SideShape& shape, AskAhead& ask
                     const float* weights, float* out) {
   const FloatTag d;
   const Worth<kKind, kBits, FloatTag> worth;
-  constexpr std::int64_t kWide = kDimVectors * kLanes;
-  ask.spread((span.end - span.begin) *
-             (shape.dim / kWide + (shape.dim % kWide + kLanes - 1) / kLanes));
+  ask.spread((span.end - span.begin) * dim_blocks(shape.dim));
   std::int64_t dim = 0;
   for (; dim + kDimVectors * kLanes <= shape.dim; dim += kDimVectors * kLanes) {
     add_table_block<kKind, kBits, kQueries, kDimVectors>(d, worth, span, shape, dim, weights, ask,

@@ -37,12 +37,6 @@ struct ValueRows {
   std::int64_t out_stride;
 };
 
-// Calls of add_block() for a row.
-constexpr std::int64_t blocks_of(std::int64_t dims) {
-  constexpr std::int64_t kWide = kDimVectors * kLanes;
-  return dims / kWide + (dims % kWide + kLanes - 1) / kLanes;
-}
-
 // Sums of dims [dim, dim + kCount * Lanes(d)) over all rows. kCount is kDimVectors or 1.
 template <DType kType, int kQueries, int kCount, class D>
 HWY_INLINE void add_block(D d, const ValueRows& rows, std::int64_t dim, AskAhead& ask) {
@@ -111,7 +105,7 @@ HWY_INLINE auto pick_add_rows(std::int64_t queries) -> decltype(&add_rows<kType,
 template <DType kType>
 void add_values_narrow(const SpanTiles& span, std::int64_t value_dim, AskAhead& ask, const float* p,
                        std::int64_t queries, float* out) {
-  ask.spread((span.end - span.begin) * blocks_of(value_dim));
+  ask.spread((span.end - span.begin) * dim_blocks(value_dim));
   ValueRows rows{.tiles = {},
                  .stride = value_dim,
                  .begin = span.begin,

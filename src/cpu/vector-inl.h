@@ -47,6 +47,11 @@ inline constexpr std::int64_t kTileVectors = kTileTokens / kLanes;
 // Vectors of dims whose sums are held in registers for 4 (few queries) or 6 (many): 16 or 24 of 32
 // registers with AVX-512, 8 or 12 of 16 elsewhere.
 inline constexpr int kDimVectors = kLanes == 16 ? 4 : 2;
+// How many pieces a row of `dims` is taken in: blocks of so many vectors, then vectors.
+constexpr std::int64_t dim_blocks(std::int64_t dims) {
+  constexpr std::int64_t kBlock = kDimVectors * kLanes;
+  return dims / kBlock + (dims % kBlock + kLanes - 1) / kLanes;
+}
 
 // Of the vectors of one tile; they are spoiled.
 template <typename Reduce>
