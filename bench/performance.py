@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN = "<!-- from here on written by bench/performance.py -->"
 END = "<!-- up to here -->"
+BENCH = ["bench", "--attn", "--query-type", "bf16"]
 FORMATS = ["bf16", "kv8", "k8v4", "k8v3", "kv4", "k4v4", "kv2"]
 COLORS = ["#222222", "#1f6fb2", "#2b9c7a", "#7ab648", "#c2521b", "#d98c1f", "#8a4fa3"]
 
@@ -60,8 +61,8 @@ def sections(threads):
 
 
 def bench(arguments, more):
-    output = subprocess.run([arguments.pagekv, "bench", "--attn", "--query-type", "bf16", "-r", str(arguments.repetitions),
-                             *more, "-o", "json"], stdout=subprocess.PIPE, check=True).stdout
+    output = subprocess.run([arguments.pagekv, *BENCH, "-r", str(arguments.repetitions), *more, "-o", "json"],
+                            stdout=subprocess.PIPE, check=True).stdout
     return json.loads(output)
 
 
@@ -111,7 +112,7 @@ def generated(found, machine, arguments):
     for section in found:
         text = f"{section['text']} " if section["text"] else ""
         parts += [f"### {section['title']}\n",
-                  f"{text}`pagekv bench --attn --query-type bf16 {' '.join(section['arguments'])}`\n",
+                  f"{text}`pagekv {' '.join([*BENCH, *section['arguments']])}`\n",
                   table(section["rows"], section["columns"])]
     return "\n".join(parts)
 

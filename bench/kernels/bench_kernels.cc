@@ -78,9 +78,9 @@ struct Worker {
   AttendScratch scratch{};
 };
 
-// Cycles of a token: iterations a second turned over, times the clock.
 AskAhead nothing;  // all that the kernels read is in cache
 
+// Cycles of a token: iterations a second turned over, times the clock.
 void finish(benchmark::State& state) {
   state.counters["cycles"] = benchmark::Counter(
       static_cast<double>(state.iterations()) * kSpanTokens / bench::cycles_per_second(),

@@ -3,7 +3,7 @@
 // Lines are asked for a few at a time, since a burst would fill the buffers that wait for memory,
 // and from four tiles in turn. A processor continues by itself what it sees being asked for in
 // order, within 4 KiB and after some lines of them: of four such pieces at once, one is always past
-// its beginning. docs/performance.md says what that is worth.
+// its beginning. docs/performance.md has what else was tried.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,12 @@
 
 namespace pagekv::inline v0::internal {
 
-// Asks for some of the lines at each call. Small, so that kernels can have it in registers; the
-// Ahead it comes from must outlive it.
+// Asks for some of the lines at each call. The Ahead it comes from must outlive it.
 class AskAhead {
  public:
   AskAhead() = default;  // asks for nothing
 
-  void operator()() {
-    for (std::int64_t i = 0; i < share_; ++i) __builtin_prefetch(next(), 0, 2);
-  }
-
+  void operator()() { (*this)(share_); }
   void operator()(std::int64_t lines) {
     for (; lines > 0 && share_ > 0; --lines) __builtin_prefetch(next(), 0, 2);
   }

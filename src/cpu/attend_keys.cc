@@ -62,12 +62,13 @@ void BlockKeys::pack() {
 }
 
 void BlockKeys::score(std::int64_t start, SpanTiles& span) {
+  AskAhead ask = span.next_values.lines();
   switch (way_) {
-    case Way::matrix: return score_matrix(start, span);
-    case Way::few: return score_few(start, span);
-    case Way::codes: return score_codes(start, span);
+    case Way::matrix: return score_matrix(start, span, ask);
+    case Way::few: return score_few(start, span, ask);
+    case Way::codes: return score_codes(start, span, ask);
     case Way::bytes: return score_bytes(start, span);
-    case Way::narrow: return score_narrow(start, span);
+    case Way::narrow: return score_narrow(start, span, ask);
     case Way::wide: return score_wide(start, span);
   }
 }
@@ -117,8 +118,7 @@ void BlockKeys::pack_few() {
   }
 }
 
-void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
-  AskAhead ask = span.next_values.lines();
+void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span, AskAhead& ask) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   const std::int64_t width = matrix_padded(dim_);
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
@@ -129,8 +129,7 @@ void BlockKeys::score_matrix(std::int64_t start, SpanTiles& span) {
   queries_.for_each_seen(start, kMatrixQueries, score);
 }
 
-void BlockKeys::score_few(std::int64_t start, SpanTiles& span) {
-  AskAhead ask = span.next_values.lines();
+void BlockKeys::score_few(std::int64_t start, SpanTiles& span, AskAhead& ask) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   const FlushDenormals flush;
   const std::int64_t step = kFewVectors / parts_;
@@ -157,8 +156,7 @@ void BlockKeys::pack_codes() {
   }
 }
 
-void BlockKeys::score_codes(std::int64_t start, SpanTiles& span) {
-  AskAhead ask = span.next_values.lines();
+void BlockKeys::score_codes(std::int64_t start, SpanTiles& span, AskAhead& ask) {
   reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
   SpanBits large{};
   const auto score = [&](std::int64_t j, std::int64_t count, TokenRange /* all tiles */) {
@@ -245,8 +243,7 @@ void BlockKeys::pack_floats() {
   }
 }
 
-void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span) {
-  AskAhead ask = span.next_values.lines();
+void BlockKeys::score_narrow(std::int64_t start, SpanTiles& span, AskAhead& ask) {
   std::size_t type = codec_;
   if (codec_ < kDTypes) {
     reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));

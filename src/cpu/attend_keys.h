@@ -36,13 +36,13 @@ class BlockKeys {
   void pack_codes();
   CodeQueries code_queries(std::int64_t first) const;
 
-  void score_matrix(std::int64_t start, SpanTiles& span);
-  void score_few(std::int64_t start, SpanTiles& span);
-  void score_codes(std::int64_t start, SpanTiles& span);
+  void score_matrix(std::int64_t start, SpanTiles& span, AskAhead& ask);
+  void score_few(std::int64_t start, SpanTiles& span, AskAhead& ask);
+  void score_codes(std::int64_t start, SpanTiles& span, AskAhead& ask);
   void pack_bytes();
   void score_bytes(std::int64_t start, SpanTiles& span);
   void score_large(std::int64_t token, const SpanTiles& span);
-  void score_narrow(std::int64_t start, SpanTiles& span);
+  void score_narrow(std::int64_t start, SpanTiles& span, AskAhead& ask);
   void score_wide(std::int64_t start, const SpanTiles& span);
   void widen_span(std::int64_t start, const SpanTiles& span);
   void widen_tile(std::int64_t start, std::int64_t tile, const SpanTiles& span, float* to);

@@ -2,8 +2,8 @@
 //
 // The loop nests around these pieces are plain C++ and hold a `const KernelTable*`, so devices with
 // different targets live side by side. Kernels have no state and are safe on any thread. All sizes
-// are elements unless named otherwise; every dim is a multiple of 8. Kernels that read pages ask
-// for the lines of `ahead` meanwhile.
+// are elements unless named otherwise; every dim is a multiple of 8. Kernels that read pages call
+// `ask` meanwhile.
 #pragma once
 
 #include <algorithm>

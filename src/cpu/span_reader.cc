@@ -20,39 +20,30 @@ void stage_plane(const PlaneShape& shape, const std::byte* tile, std::int64_t fi
   }
 }
 
-// Tiles of one side of a sequence, one after the other.
-class TileWalk {
- public:
-  TileWalk(const HeadSide& side, const PageId* pages, std::int64_t page_tokens,
-           std::int64_t position)
-      : side_(side),
-        page_(pages + position / page_tokens),
-        row_(position % page_tokens),
-        page_tokens_(page_tokens),
-        tile_(side.tile(*page_, row_)) {}
-
-  const ConstPlanePointers& tile() const { return tile_; }
-  bool begins_page() const { return row_ == 0; }
-  // REQUIRES: there is one more.
-  void advance() {
-    row_ += kTileTokens;
-    if (row_ == page_tokens_) {
-      row_ = 0;
-      tile_ = side_.tile(*++page_, 0);
-      return;
+// Calls use(index, its planes, whether it is the first or begins a page) for `count` tiles of one
+// side of a sequence, from `position` on.
+template <typename Use>
+void for_each_tile(const HeadSide& side, const PageId* pages, std::int64_t page_tokens,
+                   std::int64_t position, std::int64_t count, Use use) {
+  const PageId* page = pages + position / page_tokens;
+  std::int64_t row = position % page_tokens;
+  ConstPlanePointers tile{};
+  for (std::int64_t index = 0; index < count; ++index, row += kTileTokens) {
+    if (row == page_tokens) {
+      row = 0;
+      ++page;
     }
-    for (int plane = 0; plane < side_.planes(); ++plane) {
-      tile_[static_cast<std::size_t>(plane)] += kTileTokens * side_.shape(plane).row_bytes;
+    const bool lookup = index == 0 || row == 0;
+    if (lookup) {
+      tile = side.tile(*page, row);
+    } else {
+      for (int plane = 0; plane < side.planes(); ++plane) {
+        tile[static_cast<std::size_t>(plane)] += kTileTokens * side.shape(plane).row_bytes;
+      }
     }
+    use(static_cast<std::size_t>(index), tile, lookup);
   }
-
- private:
-  const HeadSide& side_;
-  const PageId* page_;
-  std::int64_t row_;
-  std::int64_t page_tokens_;
-  ConstPlanePointers tile_;
-};
+}
 
 // Asks for scales and biases of neighbouring tiles, each line once.
 class AskScales {
@@ -90,22 +81,19 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   if (span.begin >= span.end) return false;
   span.first_tile = span.begin / kTileTokens;
   span.end_tile = (span.end + kTileTokens - 1) / kTileTokens;
+  const std::int64_t position = start - origin_ + span.first_tile * kTileTokens;
+  const std::int64_t tiles = span.end_tile - span.first_tile;
+  const auto first = static_cast<std::size_t>(span.first_tile);
+  for_each_tile(
+      keys_, pages_, page_tokens_, position, tiles,
+      [&](std::size_t i, const ConstPlanePointers& tile, bool) { span.k[first + i] = tile; });
   std::array<const std::byte*, kSpanTiles> values{};
-  const std::int64_t first = start - origin_ + span.first_tile * kTileTokens;
-  TileWalk key_walk(keys_, pages_, page_tokens_, first);
-  TileWalk value_walk(values_, pages_, page_tokens_, first);
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const auto at = static_cast<std::size_t>(tile);
-    if (tile > span.first_tile) {
-      key_walk.advance();
-      value_walk.advance();
-    }
-    span.k[at] = key_walk.tile();
-    span.v[at] = value_walk.tile();
-    values[at] = span.v[at][0];
-  }
-  span.next_values =
-      ahead_of(values_, values.data() + span.first_tile, span.end_tile - span.first_tile);
+  for_each_tile(values_, pages_, page_tokens_, position, tiles,
+                [&](std::size_t i, const ConstPlanePointers& tile, bool) {
+                  span.v[first + i] = tile;
+                  values[i] = tile[0];
+                });
+  span.next_values = ahead_of(values_, values.data(), tiles);
   look_ahead(start, span);
   return true;
 }
@@ -114,36 +102,26 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
 // span's keys while values are added. Here is what else would be waited for: scales and biases of
 // the next span.
 void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
-  const auto tiles_from = [&](std::int64_t position) {
-    const std::int64_t left = (range_.end - position + kTileTokens - 1) / kTileTokens;
-    return std::clamp<std::int64_t>(left, 0, kSpanTiles);
-  };
   span.next_keys = {};
   const std::int64_t next = start + kSpanTokens;
   if (next < range_.begin) return;  // only where a block begins within its first span
-  const std::int64_t next_tiles = tiles_from(next);
-  if (next_tiles == 0) return;
-  std::array<const std::byte*, kSpanTiles> next_keys{};
-  TileWalk walk(keys_, pages_, page_tokens_, next - origin_);
-  AskScales ask_scales(keys_);
-  for (std::int64_t tile = 0; tile < next_tiles; ++tile) {
-    if (tile > 0) walk.advance();
-    next_keys[static_cast<std::size_t>(tile)] = walk.tile()[0];
-    // Translates the page's address: what is asked for with addresses still unknown comes late.
-    if (tile == 0 || walk.begins_page()) __builtin_prefetch(walk.tile()[0], 0, 2);
-    ask_scales(walk.tile());
-  }
-  if (values_.planes() > 1) ask_for_value_scales(next, next_tiles);
-  span.next_keys = ahead_of(keys_, next_keys.data(), next_tiles);
-}
-
-void SpanReader::ask_for_value_scales(std::int64_t start, std::int64_t tiles) const {
-  TileWalk walk(values_, pages_, page_tokens_, start - origin_);
-  AskScales ask_scales(values_);
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    if (tile > 0) walk.advance();
-    ask_scales(walk.tile());
-  }
+  const std::int64_t left = (range_.end - next + kTileTokens - 1) / kTileTokens;
+  if (left <= 0) return;
+  const std::int64_t tiles = std::min(left, kSpanTiles);
+  std::array<const std::byte*, kSpanTiles> keys{};
+  AskScales key_scales(keys_);
+  for_each_tile(keys_, pages_, page_tokens_, next - origin_, tiles,
+                [&](std::size_t i, const ConstPlanePointers& tile, bool begins_page) {
+                  keys[i] = tile[0];
+                  // Translates the page's address: what is asked for before that comes late.
+                  if (begins_page) __builtin_prefetch(tile[0], 0, 2);
+                  key_scales(tile);
+                });
+  span.next_keys = ahead_of(keys_, keys.data(), tiles);
+  if (values_.planes() == 1) return;
+  AskScales value_scales(values_);
+  for_each_tile(values_, pages_, page_tokens_, next - origin_, tiles,
+                [&](std::size_t, const ConstPlanePointers& tile, bool) { value_scales(tile); });
 }
 
 ConstPlanePointers SpanReader::stage_tile(std::int64_t start, std::int64_t tile,

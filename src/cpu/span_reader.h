@@ -42,7 +42,6 @@ class SpanReader {
 
  private:
   void look_ahead(std::int64_t start, SpanTiles& span) const;
-  void ask_for_value_scales(std::int64_t start, std::int64_t tiles) const;
 
   HeadSide keys_;
   HeadSide values_;
