@@ -22,7 +22,7 @@ class FlushDenormals {
   unsigned before_;
 };
 #else
-class FlushDenormals {};  // no other processor's matrix unit is used
+class [[maybe_unused]] FlushDenormals {};  // no other processor's matrix unit is used
 #endif
 
 }  // namespace pagekv::inline v0::internal

@@ -40,17 +40,20 @@ HWY_INLINE void score_tiles(const SpanTiles& span, std::int64_t first, std::int6
     for (int i = 0; i < kTiles * kVectors; ++i) even[i] = odd[i] = hn::Zero(d);
     const std::int64_t end = std::min(step + kMatrixDims, dims);
     for (std::int64_t dim = step; dim < end; dim += 2) {
-      DimPair k[kTiles];
+      FloatVec even_keys[kTiles];  // not DimPair: g++ makes no array of it for NEON
+      FloatVec odd_keys[kTiles];
       HWY_UNROLL(2)
       for (int tile = 0; tile < kTiles; ++tile) {
         ask();
-        k[tile] = load_key_pair<DType::bf16>(keys[tile], dim / 2, 0);
+        const DimPair k = load_key_pair<DType::bf16>(keys[tile], dim / 2, 0);
+        even_keys[tile] = k.even;
+        odd_keys[tile] = k.odd;
       }
       const float* q = packed_q + dim * kFewVectors;
       HWY_UNROLL(8)
       for (int i = 0; i < kTiles * kVectors; ++i) {
-        even[i] = hn::MulAdd(hn::Set(d, q[i / kTiles]), k[i % kTiles].even, even[i]);
-        odd[i] = hn::MulAdd(hn::Set(d, q[kFewVectors + i / kTiles]), k[i % kTiles].odd, odd[i]);
+        even[i] = hn::MulAdd(hn::Set(d, q[i / kTiles]), even_keys[i % kTiles], even[i]);
+        odd[i] = hn::MulAdd(hn::Set(d, q[kFewVectors + i / kTiles]), odd_keys[i % kTiles], odd[i]);
       }
     }
     HWY_UNROLL(8)

@@ -44,17 +44,21 @@ HWY_INLINE void score_tiles(const SpanTiles& span, std::int64_t first, std::int6
     HWY_UNROLL(8)
     for (int i = 0; i < kTiles * kQueries; ++i) even[i] = odd[i] = hn::Zero(d);
     for (std::int64_t pair = 0; pair < key_dim / 2; ++pair) {
-      DimPair k[kTiles];
+      FloatVec even_keys[kTiles];  // not DimPair: g++ makes no array of it for NEON
+      FloatVec odd_keys[kTiles];
       HWY_UNROLL(2)
       for (int tile = 0; tile < kTiles; ++tile) {
         ask();
-        k[tile] = load_key_pair<kType>(keys[tile], pair, lane);
+        const DimPair k = load_key_pair<kType>(keys[tile], pair, lane);
+        even_keys[tile] = k.even;
+        odd_keys[tile] = k.odd;
       }
       const float* q = packed_q + 2 * pair * kNarrowQueries;
       HWY_UNROLL(8)
       for (int i = 0; i < kTiles * kQueries; ++i) {
-        even[i] = hn::MulAdd(hn::Set(d, q[i / kTiles]), k[i % kTiles].even, even[i]);
-        odd[i] = hn::MulAdd(hn::Set(d, q[kNarrowQueries + i / kTiles]), k[i % kTiles].odd, odd[i]);
+        even[i] = hn::MulAdd(hn::Set(d, q[i / kTiles]), even_keys[i % kTiles], even[i]);
+        odd[i] =
+            hn::MulAdd(hn::Set(d, q[kNarrowQueries + i / kTiles]), odd_keys[i % kTiles], odd[i]);
       }
     }
     HWY_UNROLL(8)
