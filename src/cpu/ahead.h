@@ -15,53 +15,63 @@
 
 namespace pagekv::inline v0::internal {
 
-// Asks for some of the lines at each call. The Ahead it comes from must outlive it.
+// Asks for lines in rounds, one line of each of the tiles at hand, some rounds at each call or one
+// round at some of them. The Ahead it comes from must outlive it. Kernels call it in their inner
+// loops, where it must cost next to nothing: mostly it counts.
 class AskAhead {
  public:
   AskAhead() = default;  // asks for nothing
 
-  void operator()() { (*this)(share_); }
-  void operator()(std::int64_t lines) {
-    for (; lines > 0 && share_ > 0; --lines) __builtin_prefetch(next(), 0, 2);
+  void operator()() {
+    if (--wait_ != 0) return;
+    wait_ = period_;
+    ask(at_once_);
+  }
+  void ask(std::int64_t rounds) {
+    for (; rounds > 0 && left_ > 0; --rounds) {
+      take_round([](const std::byte* line) { __builtin_prefetch(line, 0, 2); });
+    }
   }
 
   // From here on, all that are left in so many calls.
-  void spread(std::int64_t steps) {
-    if (steps > 0 && share_ > 0) share_ = (left() + steps - 1) / steps;
+  void spread(std::int64_t calls) {
+    if (calls <= 0 || left_ == 0) return;
+    period_ = std::max<std::int64_t>(calls / left_, 1);
+    at_once_ = (left_ + calls - 1) / calls;
+    wait_ = period_;
   }
 
-  std::int64_t left() const {
-    const std::int64_t streams = static_cast<std::int64_t>(last_turn_) + 1;
-    const std::int64_t lines = ((end_ - from_) * tile_bytes_ - streams * offset_) / kLineBytes;
-    return lines - static_cast<std::int64_t>(turn_);
-  }
-  // The next line, instead of asking for it. REQUIRES: left() > 0.
-  const std::byte* next() {
-    const std::byte* line = from_[turn_] + offset_;
-    turn_ = (turn_ + 1) & last_turn_;
-    if (turn_ == 0) next_lines();
-    return line;
+  // Rounds.
+  std::int64_t left() const { return left_; }
+  // Calls use(line) for each of the next round, which counts as asked for. REQUIRES: left() > 0.
+  template <typename Use>
+  void take_round(Use use) {
+    if (streams_ == 4) {  // as most have
+      use(from_[0] + offset_);
+      use(from_[1] + offset_);
+      use(from_[2] + offset_);
+      use(from_[3] + offset_);
+    } else {
+      for (std::int64_t i = 0; i < streams_; ++i) use(from_[i] + offset_);
+    }
+    --left_;
+    offset_ += kLineBytes;
+    if (offset_ < tile_bytes_) return;
+    offset_ = 0;
+    from_ += streams_;
   }
 
  private:
   friend class Ahead;
 
-  // One line further in each stream.
-  void next_lines() {
-    offset_ += kLineBytes;
-    if (offset_ < tile_bytes_) return;
-    offset_ = 0;
-    from_ += last_turn_ + 1;
-    if (from_ == end_) share_ = 0;
-  }
-
-  const std::byte* const* from_ = nullptr;  // tiles of this round
-  const std::byte* const* end_ = nullptr;
+  std::int64_t wait_ = 0;  // calls; of no use from 0 on
+  std::int64_t period_ = 0;
+  std::int64_t at_once_ = 0;
+  std::int64_t left_ = 0;
+  const std::byte* const* from_ = nullptr;  // the tiles at hand
+  std::int64_t streams_ = 0;                // so many
   std::int64_t offset_ = 0;
   std::int64_t tile_bytes_ = 0;
-  std::int64_t share_ = 0;  // lines of one call
-  std::size_t turn_ = 0;
-  std::size_t last_turn_ = 0;
 };
 
 class Ahead {
@@ -78,21 +88,20 @@ class Ahead {
     std::size_t at = 0;
     for (std::int64_t round = 0; round < rounds_; ++round) {
       for (std::int64_t stream = 0; stream < streams_; ++stream) {
-        const std::int64_t tile = std::min(stream * rounds_ + round, count - 1);
-        order_[at++] = tiles[tile];
+        order_[at++] = tiles[std::min(stream * rounds_ + round, count - 1)];
       }
     }
   }
 
-  // All of them, one at a call.
+  // All of them, a round at each call.
   AskAhead lines() const {
     AskAhead ask;
     if (rounds_ == 0) return ask;
+    ask.wait_ = ask.period_ = ask.at_once_ = 1;
+    ask.left_ = rounds_ * tile_bytes_ / kLineBytes;
     ask.from_ = order_.data();
-    ask.end_ = ask.from_ + rounds_ * streams_;
+    ask.streams_ = streams_;
     ask.tile_bytes_ = tile_bytes_;
-    ask.last_turn_ = static_cast<std::size_t>(streams_ - 1);
-    ask.share_ = 1;
     return ask;
   }
 
@@ -104,7 +113,7 @@ class Ahead {
   static_assert(kSpanTiles % kStreams == 0);
   std::array<const std::byte*, kSpanTiles> order_;
   std::int64_t tile_bytes_ = 0;
-  std::int64_t rounds_ = 0;
+  std::int64_t rounds_ = 0;  // of tiles
   std::int64_t streams_ = 0;
 };
 

@@ -162,7 +162,7 @@ class Block {
 
   void softmax_all(std::int64_t start, KernelTable::Softmax* softmax, AskAhead& ask) {
     for (std::int64_t j = 0; j < queries_.count; ++j) {
-      ask(kSoftmaxLines);
+      ask.ask(kSoftmaxRounds);
       const TokenRange range = queries_.visible_in(start, j, 1);
       scratch_.span_state[j] = softmax(scratch_.logits + j * kSpanTokens, range.begin, range.end,
                                        queries_.bits_in(j), call_.map);

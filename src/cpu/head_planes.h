@@ -36,13 +36,9 @@ class HeadSide {
   std::byte* plane(int plane, PageId page) const {
     return base_[static_cast<std::size_t>(plane)] + index(page) * page_stride_;
   }
-  // First bytes of the tile of a page that begins with row `row`: one piece in every arrangement.
-  ConstPlanePointers tile(PageId page, std::int64_t row) const {
-    ConstPlanePointers found{};
-    for (int i = 0; i < count_; ++i) {
-      found[static_cast<std::size_t>(i)] = plane(i, page) + tile_offset(shape(i), row);
-    }
-    return found;
+  // First byte of the tile of a page that begins with row `row`: one piece in every arrangement.
+  const std::byte* tile(int plane, PageId page, std::int64_t row) const {
+    return this->plane(plane, page) + tile_offset(shape(plane), row);
   }
   // First bytes of the token's row.
   PlanePointers row(const PageId* pages, std::int64_t position) const {

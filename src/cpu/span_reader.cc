@@ -20,52 +20,43 @@ void stage_plane(const PlaneShape& shape, const std::byte* tile, std::int64_t fi
   }
 }
 
-// Calls use(index, its planes, whether it is the first or begins a page) for `count` tiles of one
-// side of a sequence, from `position` on.
+// Calls use(index, its first byte, whether it is the first or begins a page) for one plane of
+// `count` tiles of a side of a sequence, from `position` on.
 template <typename Use>
-void for_each_tile(const HeadSide& side, const PageId* pages, std::int64_t page_tokens,
+void for_each_tile(const HeadSide& side, int plane, const PageId* pages, std::int64_t page_tokens,
                    std::int64_t position, std::int64_t count, Use use) {
   const PageId* page = pages + position / page_tokens;
+  const std::int64_t tile_bytes = kTileTokens * side.shape(plane).row_bytes;
   std::int64_t row = position % page_tokens;
-  ConstPlanePointers tile{};
+  const std::byte* tile = nullptr;
   for (std::int64_t index = 0; index < count; ++index, row += kTileTokens) {
     if (row == page_tokens) {
       row = 0;
       ++page;
     }
     const bool lookup = index == 0 || row == 0;
-    if (lookup) {
-      tile = side.tile(*page, row);
-    } else {
-      for (int plane = 0; plane < side.planes(); ++plane) {
-        tile[static_cast<std::size_t>(plane)] += kTileTokens * side.shape(plane).row_bytes;
-      }
-    }
+    tile = lookup ? side.tile(plane, *page, row) : tile + tile_bytes;
     use(static_cast<std::size_t>(index), tile, lookup);
   }
 }
 
-// Asks for scales and biases of neighbouring tiles, each line once.
-class AskScales {
+// Asks for what a plane has of neighbouring tiles, `tile_bytes` each, each line once.
+class AskPlane {
  public:
-  explicit AskScales(const HeadSide& side) : side_(side) {}
-  void operator()(const ConstPlanePointers& tile) {
-    for (int plane = 1; plane < side_.planes(); ++plane) {
-      const auto at = static_cast<std::size_t>(plane);
-      const auto from = reinterpret_cast<std::uintptr_t>(tile[at]) / kLineBytes;
-      const std::uintptr_t end =
-          reinterpret_cast<std::uintptr_t>(tile[at]) + kTileTokens * side_.shape(plane).row_bytes;
-      for (std::uintptr_t line = from; line * kLineBytes < end; ++line) {
-        if (line == last_[at]) continue;
-        __builtin_prefetch(tile[at] + (line - from) * kLineBytes, 0, 2);
-        last_[at] = line;
-      }
+  explicit AskPlane(std::int64_t tile_bytes) : tile_bytes_(tile_bytes) {}
+  void operator()(const std::byte* tile) {
+    const auto address = reinterpret_cast<std::uintptr_t>(tile);
+    const std::uintptr_t end = address + static_cast<std::uintptr_t>(tile_bytes_);
+    for (std::uintptr_t line = address / kLineBytes; line * kLineBytes < end; ++line) {
+      if (line == last_) continue;
+      __builtin_prefetch(tile + (line - address / kLineBytes) * kLineBytes, 0, 2);
+      last_ = line;
     }
   }
 
  private:
-  const HeadSide& side_;
-  std::array<std::uintptr_t, kMaxPlanes> last_{};
+  const std::int64_t tile_bytes_;
+  std::uintptr_t last_ = 0;
 };
 
 // The first plane of these tiles.
@@ -84,15 +75,20 @@ bool SpanReader::locate(std::int64_t start, SpanTiles& span) const {
   const std::int64_t position = start - origin_ + span.first_tile * kTileTokens;
   const std::int64_t tiles = span.end_tile - span.first_tile;
   const auto first = static_cast<std::size_t>(span.first_tile);
-  for_each_tile(
-      keys_, pages_, page_tokens_, position, tiles,
-      [&](std::size_t i, const ConstPlanePointers& tile, bool) { span.k[first + i] = tile; });
+  const auto find = [&](const HeadSide& side, auto& found) {
+    for (int plane = 0; plane < side.planes(); ++plane) {
+      for_each_tile(side, plane, pages_, page_tokens_, position, tiles,
+                    [&](std::size_t i, const std::byte* tile, bool) {
+                      found[first + i][static_cast<std::size_t>(plane)] = tile;
+                    });
+    }
+  };
+  find(keys_, span.k);
+  find(values_, span.v);
   std::array<const std::byte*, kSpanTiles> values{};
-  for_each_tile(values_, pages_, page_tokens_, position, tiles,
-                [&](std::size_t i, const ConstPlanePointers& tile, bool) {
-                  span.v[first + i] = tile;
-                  values[i] = tile[0];
-                });
+  for (std::size_t i = 0; i < static_cast<std::size_t>(tiles); ++i) {
+    values[i] = span.v[first + i][0];
+  }
   span.next_values = ahead_of(values_, values.data(), tiles);
   look_ahead(start, span);
   return true;
@@ -109,19 +105,20 @@ void SpanReader::look_ahead(std::int64_t start, SpanTiles& span) const {
   if (left <= 0) return;
   const std::int64_t tiles = std::min(left, kSpanTiles);
   std::array<const std::byte*, kSpanTiles> keys{};
-  AskScales key_scales(keys_);
-  for_each_tile(keys_, pages_, page_tokens_, next - origin_, tiles,
-                [&](std::size_t i, const ConstPlanePointers& tile, bool begins_page) {
-                  keys[i] = tile[0];
+  for_each_tile(keys_, 0, pages_, page_tokens_, next - origin_, tiles,
+                [&](std::size_t i, const std::byte* tile, bool begins_page) {
+                  keys[i] = tile;
                   // Translates the page's address: what is asked for before that comes late.
-                  if (begins_page) __builtin_prefetch(tile[0], 0, 2);
-                  key_scales(tile);
+                  if (begins_page) __builtin_prefetch(tile, 0, 2);
                 });
   span.next_keys = ahead_of(keys_, keys.data(), tiles);
-  if (values_.planes() == 1) return;
-  AskScales value_scales(values_);
-  for_each_tile(values_, pages_, page_tokens_, next - origin_, tiles,
-                [&](std::size_t, const ConstPlanePointers& tile, bool) { value_scales(tile); });
+  for (const HeadSide* side : {&keys_, &values_}) {
+    for (int plane = 1; plane < side->planes(); ++plane) {
+      AskPlane ask(kTileTokens * side->shape(plane).row_bytes);
+      for_each_tile(*side, plane, pages_, page_tokens_, next - origin_, tiles,
+                    [&](std::size_t, const std::byte* tile, bool) { ask(tile); });
+    }
+  }
 }
 
 ConstPlanePointers SpanReader::stage_tile(std::int64_t start, std::int64_t tile,

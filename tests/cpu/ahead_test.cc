@@ -33,7 +33,9 @@ Ahead tiles_of(std::int64_t count, std::int64_t bytes) {
 
 std::vector<const std::byte*> all_lines(AskAhead ask) {
   std::vector<const std::byte*> lines;
-  while (ask.left() > 0) lines.push_back(ask.next());
+  while (ask.left() > 0) {
+    ask.take_round([&](const std::byte* line) { lines.push_back(line); });
+  }
   return lines;
 }
 
@@ -74,15 +76,28 @@ TEST_P(AheadOf, SoManyCallsAskForAll) {
   for (const std::int64_t steps : {1, 3, 8, 64, 100, 513, 100'000}) {
     for (const std::int64_t before : {0, 1, 5}) {  // asked for in another way
       AskAhead ask = ahead.lines();
-      const std::int64_t lines = ask.left();
-      ask(before);
-      EXPECT_EQ(ask.left(), std::max<std::int64_t>(lines - before, 0));
+      const std::int64_t rounds = ask.left();
+      ask.ask(before);
+      EXPECT_EQ(ask.left(), std::max<std::int64_t>(rounds - before, 0));
       ask.spread(steps);
       std::int64_t calls = 0;
       for (; ask.left() > 0; ++calls) ask();
       EXPECT_LE(calls, steps);
     }
   }
+}
+
+TEST_P(AheadOf, CallsAreSpreadEvenly) {
+  const Ahead ahead = tiles_of(kSpanTiles, GetParam());
+  AskAhead ask = ahead.lines();
+  const std::int64_t rounds = ask.left();
+  ask.spread(3 * rounds);
+  for (std::int64_t call = 1; call <= 3 * rounds; ++call) {
+    ask();
+    EXPECT_EQ(ask.left(), rounds - call / 3);
+  }
+  for (int call = 0; call < 10; ++call) ask();  // nothing is left
+  EXPECT_EQ(ask.left(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiles, AheadOf,
@@ -105,7 +120,7 @@ TEST(Ahead, NothingIsAskedForWhereNothingIs) {
     EXPECT_EQ(ask.left(), 0);
     ask.spread(10);
     ask();
-    ask(10);
+    ask.ask(10);
     EXPECT_EQ(ask.left(), 0);
   }
 }
