@@ -11,8 +11,11 @@
 
 #include "bench/measure.h"
 #include "cpu/attend_scratch.h"
+#include "cpu/code_table.h"
+#include "cpu/denormals.h"
 #include "cpu/kernel_table.h"
 #include "cpu/targets.h"
+#include "cpu/value_bytes.h"
 
 namespace {
 
@@ -22,10 +25,12 @@ using namespace pagekv::internal;  // NOLINT(google-build-using-namespace)
 constexpr std::int64_t kDim = 128;
 constexpr std::int64_t kQueries = 4;
 
-// One span whose planes hold random bytes, but scales that are small and finite.
-class Span {
+// Spans whose planes hold random bytes, but scales that are small and finite. next() goes through
+// them in turn: from where they fit, L1 or L2.
+class Spans {
  public:
-  explicit Span(const VectorCodec& codec) : codec_(*codec.resolve(kDim)) {
+  explicit Spans(const VectorCodec& codec, std::int64_t count = 1)
+      : codec_(*codec.resolve(kDim)), tiles_(static_cast<std::size_t>(count)) {
     const std::vector<Plane> planes = codec_.planes(kDim);
     shape_ = {.dim = kDim,
               .group = codec_.kind() == CodecKind::dense ? kDim : codec_.group_elements(kDim),
@@ -35,30 +40,44 @@ class Span {
     for (std::size_t i = 0; i < planes.size(); ++i) {
       shape_.row_bytes[i] = planes[i].bytes_per_vector;
       auto& bytes = planes_[i];
-      bytes.resize(static_cast<std::size_t>(shape_.row_bytes[i] * kSpanTokens + 64));
+      bytes.resize(static_cast<std::size_t>(count * shape_.row_bytes[i] * kSpanTokens + 64));
       const bool floats = i > 0 || codec_.kind() == CodecKind::dense;
       for (std::size_t at = 0; at < bytes.size(); ++at) {
         bytes[at] = static_cast<std::byte>(floats && at % 2 == 1 ? 0x3c : random() % 256);
       }
     }
-    tiles_.end = kSpanTokens;
-    tiles_.end_tile = kSpanTiles;
-    for (std::size_t tile = 0; tile < kSpanTiles; ++tile) {
-      for (std::size_t i = 0; i < planes.size(); ++i) {
-        const auto offset = static_cast<std::int64_t>(tile) * kTileTokens * shape_.row_bytes[i];
-        tiles_.k[tile][i] = tiles_.v[tile][i] = planes_[i].data() + offset;
+    for (std::size_t span = 0; span < tiles_.size(); ++span) {
+      SpanTiles& tiles = tiles_[span];
+      tiles.end = kSpanTokens;
+      tiles.end_tile = kSpanTiles;
+      for (std::size_t tile = 0; tile < kSpanTiles; ++tile) {
+        for (std::size_t i = 0; i < planes.size(); ++i) {
+          const auto first = static_cast<std::int64_t>(span * kSpanTiles + tile) * kTileTokens;
+          const std::byte* start = aligned(planes_[i].data());
+          tiles.k[tile][i] = tiles.v[tile][i] = start + first * shape_.row_bytes[i];
+        }
       }
     }
   }
-  const SpanTiles& tiles() const { return tiles_; }
+  const SpanTiles& tiles() const { return tiles_.front(); }
+  const SpanTiles& next() {
+    at_ = at_ + 1 == tiles_.size() ? 0 : at_ + 1;
+    return tiles_[at_];
+  }
   const SideShape& shape() const { return shape_; }
   std::size_t width_index() const { return codec_index(codec_) - kFirstAffine; }
+  std::size_t codec() const { return codec_index(codec_); }
 
  private:
   VectorCodec codec_;
   SideShape shape_;
+  static const std::byte* aligned(const std::byte* from) {  // as pages are
+    return from + (64 - reinterpret_cast<std::uintptr_t>(from) % 64) % 64;
+  }
+
   std::array<std::vector<std::byte>, kMaxPlanes> planes_;
-  SpanTiles tiles_;
+  std::vector<SpanTiles> tiles_;
+  std::size_t at_ = 0;
 };
 
 const KernelTable& kernels() {
@@ -88,18 +107,44 @@ void finish(benchmark::State& state) {
 }
 
 void score_dense(benchmark::State& state) {
-  const Span span(VectorCodec::dense(DType::bf16));
+  Spans span(VectorCodec::dense(DType::bf16), state.range(0));
   const Worker worker;
   for (auto _ : state) {
     kernels().score_narrow[dtype_index(DType::bf16)](
-        span.tiles(), kDim, nothing, worker.scratch.packed_q, kQueries, worker.scratch.logits);
+        span.next(), kDim, nothing, worker.scratch.packed_q, kQueries, worker.scratch.logits);
+  }
+  finish(state);
+}
+
+// bf16 queries and keys in the arithmetic of the matrix unit.
+void score_few(benchmark::State& state) {
+  Spans span(VectorCodec::dense(DType::bf16), state.range(0));
+  const Worker worker;
+  const FlushDenormals flush;
+  if (kernels().matrix.score_few == nullptr) return state.SkipWithError("no such kernel here");
+  for (auto _ : state) {
+    kernels().matrix.score_few(span.next(), kDim, worker.scratch.packed_q, kQueries, 1, nothing,
+                               worker.scratch.logits);
+  }
+  finish(state);
+}
+
+void add_few(benchmark::State& state) {
+  Spans span(VectorCodec::dense(DType::bf16), state.range(0));
+  const Worker worker;
+  const FlushDenormals flush;
+  if (kernels().matrix.add_few == nullptr) return state.SkipWithError("no such kernel here");
+  for (auto _ : state) {
+    kernels().matrix.add_few(span.next(), kDim, nothing, worker.scratch.logits, kQueries, kDim,
+                             worker.scratch.span_out);
   }
   finish(state);
 }
 
 void score_codes(benchmark::State& state) {
-  const Span span(VectorCodec::affine(static_cast<int>(state.range(0)),
-                                      VectorCodec::exactly(static_cast<int>(state.range(1)))));
+  Spans span(VectorCodec::affine(static_cast<int>(state.range(0)),
+                                 VectorCodec::exactly(static_cast<int>(state.range(1)))),
+             state.range(2));
   const Worker worker;
   const CodeQueries queries = CodeQueries::carve(worker.scratch.code_queries, kDim);
   for (std::int64_t i = 0; i < kQueries; ++i) {
@@ -108,8 +153,8 @@ void score_codes(benchmark::State& state) {
   }
   SpanBits large{};
   for (auto _ : state) {
-    kernels().codes.score[span.width_index()](span.tiles(), span.shape(), queries, kQueries,
-                                              nothing, worker.scratch.logits, large);
+    kernels().codes.score[span.width_index()](span.next(), span.shape(), queries, kQueries, nothing,
+                                              worker.scratch.logits, large);
   }
   finish(state);
 }
@@ -129,21 +174,36 @@ void softmax(benchmark::State& state) {
 }
 
 void add_dense(benchmark::State& state) {
-  const Span span(VectorCodec::dense(DType::bf16));
+  Spans span(VectorCodec::dense(DType::bf16), state.range(0));
   const Worker worker;
   for (auto _ : state) {
     kernels().add_values_narrow[dtype_index(DType::bf16)](
-        span.tiles(), kDim, nothing, worker.scratch.logits, kQueries, worker.scratch.span_out);
+        span.next(), kDim, nothing, worker.scratch.logits, kQueries, worker.scratch.span_out);
   }
   finish(state);
 }
 
 struct CodeValues {
-  explicit CodeValues(const Worker& worker, const SideShape& shape)
+  explicit CodeValues(const Worker& worker, const Spans& span)
       : rows{.codes = reinterpret_cast<std::uint8_t*>(worker.scratch.panels),
              .scales = worker.scratch.code_scales,
-             .biases = worker.scratch.code_scales + shape.groups * kSpanTokens},
-        weights(CodeWeights::carve(worker.scratch.code_weights, kCodeQueries, shape.groups)) {}
+             .biases = worker.scratch.code_scales + span.shape().groups * kSpanTokens,
+             .table = code_table(span.codec())},
+        weights(CodeWeights::by_query(worker.scratch.code_weights, kCodeQueries,
+                                      span.shape().groups)) {}
+  // As BlockValues does.
+  void prepare(const SpanTiles& tiles, const Spans& span) {
+    const CodeKernels& codes = kernels().codes;
+    const ValueBytes& form = value_bytes(span.codec(), span.shape());
+    if (codes.spread_values == nullptr || !form.spread) {
+      codes.prepare_rows[span.width_index()](tiles, span.shape(), nothing, rows, large);
+      return;
+    }
+    rows.end_quad = kSpanQuads;
+    codes.load_scales(tiles, span.shape(), rows, large);
+    codes.spread_values(tiles, span.shape(), form, {0, kSpanTokens / kByteStepTokens},
+                        kSpanQuads * 64, 0, nothing, rows.codes);
+  }
   CodeRows rows;
   CodeWeights weights;
   SpanBits large{};
@@ -151,24 +211,26 @@ struct CodeValues {
 
 enum Piece { kPrepare, kWeigh, kAdd };
 
-void values_codes(benchmark::State& state, Piece piece) {
-  const Span span(VectorCodec::affine(static_cast<int>(state.range(0)),
-                                      VectorCodec::exactly(static_cast<int>(state.range(1)))));
+void values_codes(benchmark::State& state, Piece piece, CodecKind kind) {
+  const int bits = static_cast<int>(state.range(0));
+  const VectorCodec::Group group = VectorCodec::exactly(static_cast<int>(state.range(1)));
+  Spans span(kind == CodecKind::affine ? VectorCodec::affine(bits, group)
+                                       : VectorCodec::codebook(bits, group),
+             state.range(2));
   const Worker worker;
-  CodeValues values(worker, span.shape());
+  CodeValues values(worker, span);
   const CodeKernels& codes = kernels().codes;
-  const auto prepare = [&] {
-    codes.prepare_rows[span.width_index()](span.tiles(), span.shape(), false, nothing, values.rows,
-                                           values.large);
-  };
+  if (codes.prepare_rows[span.width_index()] == nullptr) {
+    return state.SkipWithError("not by codes here");
+  }
   const auto weigh = [&] {
     codes.weigh(span.tiles(), values.rows, span.shape(), worker.scratch.logits, kQueries,
                 values.weights);
   };
-  prepare();
+  values.prepare(span.tiles(), span);
   weigh();
   for (auto _ : state) {
-    if (piece == kPrepare) prepare();
+    if (piece == kPrepare) values.prepare(span.next(), span);
     if (piece == kWeigh) weigh();
     if (piece == kAdd) {
       codes.add(values.rows, span.shape(), values.weights, kQueries, nothing, kDim,
@@ -187,18 +249,38 @@ void fold(benchmark::State& state) {
   finish(state);
 }
 
-void widths(benchmark::internal::Benchmark* benchmark) {
-  for (const int bits : kAffineWidths) benchmark->Args({bits, 128});
-  benchmark->Args({4, 64})->Args({4, 32});
+// Spans gone through in turn: one stays in L1, so many in L2.
+constexpr std::int64_t kInL2 = 16;
+
+void sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Arg(1)->Arg(kInL2);
 }
 
-BENCHMARK(score_dense);
+void widths(benchmark::internal::Benchmark* benchmark) {
+  for (const std::int64_t spans : {std::int64_t{1}, kInL2}) {
+    for (const int bits : kAffineWidths) benchmark->Args({bits, 128, spans});
+    for (const int group : {64, 32}) benchmark->Args({4, group, spans})->Args({8, group, spans});
+  }
+}
+
+void codebooks(benchmark::internal::Benchmark* benchmark) {
+  for (const std::int64_t spans : {std::int64_t{1}, kInL2}) {
+    for (const int bits : {2, 3, 4}) benchmark->Args({bits, 64, spans});
+  }
+}
+
+BENCHMARK(score_dense)->Apply(sizes);
+BENCHMARK(score_few)->Apply(sizes);
 BENCHMARK(score_codes)->Apply(widths);
 BENCHMARK(softmax);
-BENCHMARK(add_dense);
-BENCHMARK_CAPTURE(values_codes, prepare, kPrepare)->Apply(widths);
-BENCHMARK_CAPTURE(values_codes, weigh, kWeigh)->Apply(widths);
-BENCHMARK_CAPTURE(values_codes, add, kAdd)->Apply(widths);
+BENCHMARK(add_dense)->Apply(sizes);
+BENCHMARK(add_few)->Apply(sizes);
+BENCHMARK_CAPTURE(values_codes, prepare, kPrepare, CodecKind::affine)->Apply(widths);
+BENCHMARK_CAPTURE(values_codes, weigh, kWeigh, CodecKind::affine)->Apply(widths);
+BENCHMARK_CAPTURE(values_codes, add, kAdd, CodecKind::affine)->Apply(widths);
+BENCHMARK_CAPTURE(values_codes, codebook_prepare, kPrepare, CodecKind::codebook)->Apply(codebooks);
+BENCHMARK_CAPTURE(values_codes, codebook_weigh, kWeigh, CodecKind::codebook)->Apply(codebooks);
+BENCHMARK_CAPTURE(values_codes, codebook_add, kAdd, CodecKind::codebook)->Apply(codebooks);
 BENCHMARK(fold);
 
 }  // namespace

@@ -35,11 +35,18 @@ struct alignas(64) AmxConfig {
 };
 static_assert(sizeof(AmxConfig) == 64);
 
+inline void amx_configure(const AmxConfig& config) {
+  __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+inline void amx_release() {
+  __asm__ volatile("tilerelease");
+}
+
 // Tiles are configured, and zero, while it lives.
 class AmxTiles {
  public:
-  explicit AmxTiles(const AmxConfig& config) { __asm__ volatile("ldtilecfg %0" ::"m"(config)); }
-  ~AmxTiles() { __asm__ volatile("tilerelease"); }
+  explicit AmxTiles(const AmxConfig& config) { amx_configure(config); }
+  ~AmxTiles() { amx_release(); }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
 };

@@ -67,7 +67,7 @@ void BlockKeys::score(std::int64_t start, SpanTiles& span) {
     case Way::matrix: return score_matrix(start, span, ask);
     case Way::few: return score_few(start, span, ask);
     case Way::codes: return score_codes(start, span, ask);
-    case Way::bytes: return score_bytes(start, span);
+    case Way::bytes: return score_bytes(start, span, ask);
     case Way::narrow: return score_narrow(start, span, ask);
     case Way::wide: return score_wide(start, span);
   }
@@ -164,49 +164,6 @@ void BlockKeys::score_codes(std::int64_t start, SpanTiles& span, AskAhead& ask) 
                                                 scratch_.logits + j * kSpanTokens, large);
   };
   queries_.for_each_seen(start, kCodeQueries, score);
-  for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
-}
-
-void BlockKeys::pack_bytes() {
-  pack_codes();
-  const std::int64_t part = queries_.count * dim_;
-  for (std::int64_t j = 0; j < queries_.count; ++j) {
-    const std::uint32_t* words = code_queries(j).words + j % kCodeQueries * 2;
-    std::int8_t* to = scratch_.query_bytes + j * dim_;
-    for (std::int64_t quad = 0; quad < dim_ / kQuad; ++quad, words += 2 * kCodeQueries) {
-      std::memcpy(to + quad * kQuad, words, kQuad);
-      std::memcpy(to + part + quad * kQuad, words + 1, kQuad);
-    }
-  }
-}
-
-void BlockKeys::score_bytes(std::int64_t start, SpanTiles& span) {
-  const SideShape& side = call_.key_side;
-  reader_.stage(start, span, reinterpret_cast<std::byte*>(scratch_.keys));
-  kernels_.codes.spread_keys[codec_ - kFirstAffine](span, side, scratch_.key_quads);
-  SpanBits large{};
-  const auto score = [&](std::int64_t j, std::int64_t count, TokenRange range) {
-    const TokenRange tiles = tiles_of(range);
-    std::array<CodeQueries, kMatrixQueries / kCodeQueries> blocks;
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      blocks[i] = code_queries(j + static_cast<std::int64_t>(i) * kCodeQueries);
-    }
-    for (std::int64_t group = 0; group < side.groups; ++group) {
-      kernels_.matrix.multiply_bytes(
-          {.left = scratch_.query_bytes + j * dim_ + group * side.group,
-           .row_bytes = dim_,
-           .part_bytes = queries_.count * dim_,
-           .count = count,
-           .right = scratch_.key_quads + group * side.group * kTileTokens,
-           .tile_bytes = dim_ * kTileTokens,
-           .bytes = side.group,
-           .tiles = tiles},
-          scratch_.totals);
-      kernels_.codes.finish_scores(span, side, group, blocks.data(), count, tiles, scratch_.totals,
-                                   scratch_.logits + j * kSpanTokens, large);
-    }
-  };
-  queries_.for_each_seen(start, kMatrixQueries, score);
   for_each_token(large, [&](std::int64_t token) { score_large(token, span); });
 }
 

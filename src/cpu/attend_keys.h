@@ -9,6 +9,7 @@
 //   wide     many queries: the span is widened to f32 once
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "cpu/block_queries.h"
@@ -40,7 +41,13 @@ class BlockKeys {
   void score_few(std::int64_t start, SpanTiles& span, AskAhead& ask);
   void score_codes(std::int64_t start, SpanTiles& span, AskAhead& ask);
   void pack_bytes();
-  void score_bytes(std::int64_t start, SpanTiles& span);
+  void score_bytes(std::int64_t start, SpanTiles& span, AskAhead& ask);
+  // Of each of a few tiles, its codes as quads of bytes.
+  using TileQuads = std::array<const std::uint8_t*, kByteTiles>;
+  std::int64_t step_bytes() const;
+  void spread_tiles(const SpanTiles& span, TokenRange tiles, AskAhead& ask, TileQuads& quads);
+  void score_tiles(const SpanTiles& span, TokenRange tiles, const TileQuads& quads,
+                   std::int64_t first, std::int64_t count, AskAhead& ask, SpanBits& large);
   void score_large(std::int64_t token, const SpanTiles& span);
   void score_narrow(std::int64_t start, SpanTiles& span, AskAhead& ask);
   void score_wide(std::int64_t start, const SpanTiles& span);

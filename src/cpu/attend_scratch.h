@@ -33,8 +33,8 @@ struct AttendScratch {
   float* key_tile;  // one staged tile
   float* panels;    // widened values of a span, or its codes in quads
   float* code_queries;       // CodeQueries of all queries
-  std::int8_t* query_bytes;  // [part][query][key_dim], the same for the matrix unit
-  std::uint8_t* key_quads;   // [tile][quad][16 tokens]: codes of a span's keys, for it
+  std::int8_t* query_bytes;  // [kByteQueries of them][part][query][key_dim], for the matrix unit
+  std::uint8_t* key_quads;   // [tile][quad][16 tokens]: codes of kByteTiles tiles, for it
   std::int32_t* totals;      // of MatrixKernels::ByteProduct
   float* code_scales;        // [group][kSpanTokens] scales of a span's values, then biases
   float* code_weights;       // CodeWeights of a kernel block, or [group][query][token] p * scale
@@ -76,6 +76,7 @@ struct AttendScratch {
 
  private:
   static constexpr std::int64_t kAlignFloats = 16;  // a cache line
+  static constexpr std::int64_t kFloatBytes = sizeof(float);
 
   // Hands out memory, or only counts it while `base` is null.
   struct Cursor {
@@ -110,13 +111,16 @@ struct AttendScratch {
                                   CodeRows::code_floats(shape.value_dim)));
     code_queries = cursor.take((queries + kCodeQueries - 1) / kCodeQueries *
                                CodeQueries::floats(shape.key_dim));
-    query_bytes = reinterpret_cast<std::int8_t*>(cursor.take(queries * shape.key_dim / 2));
-    key_quads = reinterpret_cast<std::uint8_t*>(cursor.take(kSpanTokens * shape.key_dim / 4));
-    totals = reinterpret_cast<std::int32_t*>(cursor.take(kMatrixTotals));
+    query_bytes = reinterpret_cast<std::int8_t*>(
+        cursor.take((queries + kByteQueries) * 2 * shape.key_dim / kFloatBytes));
+    key_quads = reinterpret_cast<std::uint8_t*>(
+        cursor.take(kByteTiles * kTileTokens * shape.key_dim / kFloatBytes));
+    totals = reinterpret_cast<std::int32_t*>(
+        cursor.take(std::max(kByteTiles, width / kTileTokens) * kByteTotals));
     // A vector that shares one scale may be shorter than the least group.
     const std::int64_t value_groups = std::max<std::int64_t>(1, shape.value_dim / kLeastCodeGroup);
     code_scales = cursor.take(2 * value_groups * kSpanTokens);
-    code_weights = cursor.take(std::max(CodeWeights::floats(kMatrixQueries, value_groups),
+    code_weights = cursor.take(std::max(CodeWeights::floats(kByteQueries, value_groups),
                                         kernels.wide_values * value_groups * kSpanTokens));
     span_state = cursor.take_states(queries);
     chunk_state = cursor.take_states(queries);

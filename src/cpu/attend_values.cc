@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/denormals.h"
+#include "cpu/value_bytes.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -11,17 +12,13 @@ BlockValues::Way BlockValues::way_of(const BlockQueries& queries, std::size_t co
   if (takes_matrix(call, codec)) {
     return queries.count >= kLeastValueQueries ? Way::matrix : Way::few;
   }
-  if (call.integers && codec >= kFirstAffine) {
-    const bool affine = is_affine(codec);
-    const std::int64_t group = call.value_side.group;
-    if (affine && group >= kFullCodeGroup && call.kernels.codes.add != nullptr) {
+  const std::int64_t group = call.value_side.group;
+  const bool whole_vectors = call.value_side.groups == 1 || group % kLeastCodeGroup == 0;
+  if (call.integers && codec >= kFirstAffine && whole_vectors) {
+    if (call.kernels.codes.prepare_rows[codec - kFirstAffine] != nullptr) {
       return takes_bytes(queries) ? Way::bytes : Way::codes;
     }
-    const bool whole_vectors = call.value_side.groups == 1 || group % kLeastCodeGroup == 0;
-    if (whole_vectors && call.kernels.tables.weigh != nullptr) return Way::tables;
-    if (affine && group % kLeastCodeGroup == 0 && call.kernels.codes.add != nullptr) {
-      return Way::codes;
-    }
+    if (!is_affine(codec) && call.kernels.tables.weigh != nullptr) return Way::tables;
   }
   return queries.count >= kWideQueries ? Way::wide : Way::narrow;
 }
@@ -44,14 +41,27 @@ BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)
       dim_(queries.call.shape.value_dim),
       codec_(codec_index(queries.call.layer.format.v)),
       way_(way_of(queries, codec_)),
+      form_(form_of(way_)),
       width_(width_of(way_, dim_)) {
-  if (!takes_positions()) return;
-  kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, way_ == Way::bytes,
-                                                  position_.data());
+  if (way_ == Way::codes) {
+    moved_ = kernels_.codes.positions[codec_ - kFirstAffine](call_.value_side, position_.data());
+  } else if (way_ == Way::bytes && form_->per_byte > 1) {
+    moved_ = true;
+    for (std::int64_t dim = 0; dim < dim_; ++dim) {
+      position_[static_cast<std::size_t>(dim)] = static_cast<std::uint16_t>(form_->position(dim));
+    }
+  }
+}
+
+// Null where codes are not taken as bytes.
+const ValueBytes* BlockValues::form_of(Way way) const {
+  const bool as_bytes = way == Way::codes || way == Way::bytes;
+  if (!as_bytes || kernels_.codes.spread_values == nullptr) return nullptr;
+  return &value_bytes(codec_, call_.value_side);
 }
 
 const float* BlockValues::in_order(const float* out) {
-  if (!takes_positions()) return out;
+  if (!moved_) return out;
   for (std::size_t dim = 0; dim < static_cast<std::size_t>(dim_); ++dim) {
     ordered_[dim] = out[position_[dim]];
   }
@@ -59,7 +69,7 @@ const float* BlockValues::in_order(const float* out) {
 }
 
 void BlockValues::from_order(const float* dims, float* out) {
-  if (!takes_positions()) {
+  if (!moved_) {
     if (dims != out) std::copy_n(dims, dim_, out);
     std::fill(out + dim_, out + width_, 0.0f);
     return;
@@ -112,15 +122,32 @@ void BlockValues::add_few(const SpanTiles& span, AskAhead& ask) {
 CodeRows BlockValues::code_rows() const {
   return {.codes = reinterpret_cast<std::uint8_t*>(scratch_.panels),
           .scales = scratch_.code_scales,
-          .biases = scratch_.code_scales + call_.value_side.groups * kSpanTokens};
+          .biases = scratch_.code_scales + call_.value_side.groups * kSpanTokens,
+          .table = code_table(codec_)};
+}
+
+// Codes that no whole number of fills a byte are moved apart by moves of bytes, where there are any.
+void BlockValues::prepare_codes(const SpanTiles& span, AskAhead& ask, CodeRows& rows,
+                                SpanBits& large) const {
+  const SideShape& side = call_.value_side;
+  if (form_ == nullptr || !form_->spread) {
+    return kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, ask, rows, large);
+  }
+  rows.first_quad = span.begin / kQuad;
+  rows.end_quad = (span.end + kQuad - 1) / kQuad;
+  kernels_.codes.load_scales(span, side, rows, large);
+  const std::int64_t chunks = (side.row_bytes[0] + form_->chunk - 1) / form_->chunk;
+  ask.spread(2 * (rows.end_quad - rows.first_quad) * chunks);  // the rest while they are added
+  kernels_.codes.spread_values(span, side, *form_, byte_steps(span), kSpanQuads * 64, 0, ask,
+                               rows.codes + byte_steps(span).begin * kByteStepTokens / kQuad * 64);
 }
 
 void BlockValues::add_codes(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   const SideShape& side = call_.value_side;
   CodeRows rows = code_rows();
-  const CodeWeights weights = CodeWeights::carve(scratch_.code_weights, kCodeQueries, side.groups);
+  const auto weights = CodeWeights::by_query(scratch_.code_weights, kCodeQueries, side.groups);
   SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, false, ask, rows, large);
+  prepare_codes(span, ask, rows, large);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
     kernels_.codes.add(rows, side, weights, count, ask, width_, scratch_.span_out + j * width_);
@@ -129,53 +156,13 @@ void BlockValues::add_codes(std::int64_t start, const SpanTiles& span, AskAhead&
   add_large(large, span);
 }
 
-void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
-  const SideShape& side = call_.value_side;
-  CodeRows rows = code_rows();
-  const CodeWeights weights =
-      CodeWeights::carve(scratch_.code_weights, kMatrixQueries, side.groups);
-  SpanBits large{};
-  kernels_.codes.prepare_rows[codec_ - kFirstAffine](span, side, true, ask, rows, large);
-  const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
-    for (std::int64_t i = 0; i < count; i += kCodeQueries) {
-      kernels_.codes.weigh(span, rows, side, scratch_.logits + (j + i) * kSpanTokens,
-                           std::min(kCodeQueries, count - i), weights.from(i, side.groups));
-    }
-    for (std::int64_t group = 0; group < side.groups; ++group) {
-      add_group_bytes(rows, weights, group, count, scratch_.span_out + j * width_);
-    }
-  };
-  queries_.for_each_seen(start, kMatrixQueries, add);
-  add_large(large, span);
-}
-
-// Vectors have 16 dims of one group, whose order positions() gave.
-void BlockValues::add_group_bytes(const CodeRows& rows, const CodeWeights& weights,
-                                  std::int64_t group, std::int64_t count, float* out) {
-  const SideShape& side = call_.value_side;
-  constexpr std::int64_t kVectorBytes = kSpanQuads * 64;
-  const std::int64_t first = group * side.group / 16;
-  const std::int64_t vectors = side.group / 16;
-  kernels_.matrix.multiply_bytes(
-      {.left = reinterpret_cast<const std::int8_t*>(weights.words + group * kSpanQuads),
-       .row_bytes = 2 * side.groups * kSpanTokens,
-       .part_bytes = side.groups * kSpanTokens,
-       .count = count,
-       .right = rows.codes + first * kVectorBytes,
-       .tile_bytes = kVectorBytes,
-       .bytes = kSpanTokens,
-       .tiles = {0, vectors}},
-      scratch_.totals);
-  kernels_.codes.finish_sums(scratch_.totals, vectors, count, weights.factors + group,
-                             weights.sums + group, side.groups, width_, out + first * 16);
-}
+// ---- tables
 
 void BlockValues::add_tables(std::int64_t start, const SpanTiles& span, AskAhead& ask) {
   const SideShape& side = call_.value_side;
   const TableKernels& tables = kernels_.tables;
-  float* biases = scratch_.code_scales + side.groups * kSpanTokens;
   SpanBits large{};
-  tables.load_scales(span, side, scratch_.code_scales, biases, large);
+  tables.load_scales(span, side, scratch_.code_scales, nullptr, large);
   if (queries_.count >= kWideQueries) {
     add_table_panels(start, span);
   } else {
@@ -183,12 +170,9 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span, AskAhead
       const std::int64_t count = std::min(kTableQueries, queries_.count - j);
       tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens, count,
                    scratch_.code_weights);
-      tables.add[codec_ - kFirstAffine](span, side, ask, scratch_.code_weights, count,
-                                        scratch_.span_out + j * dim_);
+      tables.add[codec_ - kFirstCodebook](span, side, ask, scratch_.code_weights, count,
+                                          scratch_.span_out + j * dim_);
     }
-  }
-  if (is_affine(codec_)) {
-    tables.add_biases(span, side, biases, scratch_.logits, queries_.count, scratch_.span_out);
   }
   add_large(large, span);
 }
@@ -196,7 +180,7 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span, AskAhead
 void BlockValues::add_table_panels(std::int64_t start, const SpanTiles& span) {
   const SideShape& side = call_.value_side;
   const std::int64_t panel = std::min(kernels_.panel_dims, side.group);
-  kernels_.tables.spread[codec_ - kFirstAffine](span, side, panel, scratch_.panels);
+  kernels_.tables.spread[codec_ - kFirstCodebook](span, side, panel, scratch_.panels);
   const auto add = [&](std::int64_t j, std::int64_t /* a whole block */, TokenRange range) {
     kernels_.tables.weigh(span, side, scratch_.code_scales, scratch_.logits + j * kSpanTokens,
                           kernels_.wide_values, scratch_.code_weights);
@@ -223,7 +207,7 @@ void BlockValues::add_large(const SpanBits& tokens, const SpanTiles& span) {
       const float p = scratch_.logits[j * kSpanTokens + token];
       if (p == 0.0f) continue;
       for (std::int64_t dim = 0; dim < dim_; ++dim) {
-        const std::int64_t at = takes_positions() ? position_[static_cast<std::size_t>(dim)] : dim;
+        const std::int64_t at = moved_ ? position_[static_cast<std::size_t>(dim)] : dim;
         scratch_.span_out[j * width_ + at] += p * elements[dim];
       }
     }

@@ -35,10 +35,11 @@ class BlockValues {
   void add_tables(std::int64_t start, const SpanTiles& span, AskAhead& ask);
   void add_table_panels(std::int64_t start, const SpanTiles& span);
   CodeRows code_rows() const;
-  void add_group_bytes(const CodeRows& rows, const CodeWeights& weights, std::int64_t group,
-                       std::int64_t count, float* out);
+  const ValueBytes* form_of(Way way) const;
+  void prepare_codes(const SpanTiles& span, AskAhead& ask, CodeRows& rows, SpanBits& large) const;
   void add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask);
-  bool takes_positions() const { return way_ == Way::codes || way_ == Way::bytes; }
+  void multiply_bytes(const CodeWeights& weights, TokenRange steps) const;
+  void finish_bytes(const CodeWeights& weights, std::int64_t count, float* out) const;
   void add_large(const SpanBits& tokens, const SpanTiles& span);
   void add_narrow(SpanTiles& span, AskAhead& ask);
   void add_wide(std::int64_t start, const SpanTiles& span);
@@ -50,8 +51,10 @@ class BlockValues {
   const std::int64_t dim_;
   const std::size_t codec_;
   const Way way_;
+  const ValueBytes* const form_;
   const std::int64_t width_;
-  std::array<std::uint16_t, kMaxHeadDim> position_;  // of a dim, where codes are added
+  bool moved_ = false;                               // whether dims are in an order of their own
+  std::array<std::uint16_t, kMaxHeadDim> position_;  // of a dim, if so
   alignas(64) std::array<float, kMaxHeadDim> ordered_;
 };
 

@@ -71,7 +71,7 @@ inline bool takes_matrix(const AttendCall& call, std::size_t codec) {
          call.kernels.matrix.score != nullptr && codec == dtype_index(DType::bf16);
 }
 
-// Whether the block's affine codes, if they are multiplied as integers, are so by the matrix unit.
+// Whether the block's codes, if they are multiplied as integers, are so by the matrix unit.
 inline bool takes_bytes(const BlockQueries& queries) {
   return queries.count >= kLeastMatrixQueries &&
          queries.call.kernels.matrix.multiply_bytes != nullptr;

@@ -160,43 +160,51 @@ HWY_INLINE void score_code_tiles(const SpanTiles& span, std::int64_t first, cons
       const std::byte* plane = span.k[static_cast<std::size_t>(first + tile)][0];
       codes[tile] = reinterpret_cast<const std::uint32_t*>(plane) + lane;
     }
+    FloatVec sums[kTiles * kQueries];
+    HWY_UNROLL(8)
+    for (int i = 0; i < kTiles * kQueries; ++i) sums[i] = hn::Zero(d);
     for (std::int64_t group = 0; group < shape.groups; ++group) {
       IntVec totals[kTiles * kQueries];
       multiply_key_group<kBits, kQueries, kTiles>(
           codes, group * shape.group, (group + 1) * shape.group, queries.words, ask, totals);
+      HWY_UNROLL(2)
       for (int tile = 0; tile < kTiles; ++tile) {
         const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(first + tile)];
         const std::int64_t at = group * kTileTokens + lane;
         const FloatVec scale = load_as_f32(d, shape.scales, planes[1], at);
         const FloatVec bias = load_as_f32(d, shape.scales, planes[2], at);
-        const std::int64_t token = (first + tile) * kTileTokens + lane;
-        mark_large(d, scale, token, large);
+        mark_large(d, scale, (first + tile) * kTileTokens + lane, large);
         HWY_UNROLL(4)
         for (int query = 0; query < kQueries; ++query) {
-          float* to = logits + query * kSpanTokens + token;
-          const FloatVec before = group == 0 ? hn::Zero(d) : hn::LoadU(d, to);
-          const FloatVec product = hn::Mul(hn::ConvertTo(d, totals[tile * kQueries + query]),
-                                           hn::Set(d, queries.factors[query]));
+          const int own = tile * kQueries + query;
+          const FloatVec product =
+              hn::Mul(hn::ConvertTo(d, totals[own]), hn::Set(d, queries.factors[query]));
           const FloatVec sum = hn::Set(d, queries.sums[group * kCodeQueries + query]);
-          hn::StoreU(hn::MulAdd(product, scale, hn::MulAdd(bias, sum, before)), d, to);
+          sums[own] = hn::MulAdd(product, scale, hn::MulAdd(bias, sum, sums[own]));
         }
       }
+    }
+    HWY_UNROLL(8)
+    for (int i = 0; i < kTiles * kQueries; ++i) {
+      const std::int64_t token = (first + i / kQueries) * kTileTokens + lane;
+      hn::StoreU(sums[i], d, logits + i % kQueries * kSpanTokens + token);
     }
   }
 }
 
 template <int kBits>
-void spread_keys(const SpanTiles& span, const SideShape& shape, std::uint8_t* quads) {
+void spread_keys(const SpanTiles& span, const SideShape& shape, TokenRange tiles, AskAhead& ask,
+                 std::uint8_t* to) {
   using Step = KeyStep<kBits>;
   constexpr int kQuads = Step::kDims / 4;
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile, to += kTileTokens * shape.dim) {
     const std::byte* plane = span.k[static_cast<std::size_t>(tile)][0];
-    std::uint8_t* to = quads + tile * kTileTokens * shape.dim;
     for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
       const auto* codes = reinterpret_cast<const std::uint32_t*>(plane) + lane;
       std::uint8_t* at = to + lane * kQuad;
       for (std::int64_t dim = 0; dim < shape.dim; dim += Step::kDims) {
         IntVec loaded[kQuads];
+        ask();
         Step::load(codes, loaded);
         codes += Step::kWords * kTileTokens;
         for (int quad = 0; quad < kQuads; ++quad, at += kTileTokens * kQuad) {
@@ -212,16 +220,15 @@ inline void finish_scores(const SpanTiles& span, const SideShape& shape, std::in
                           const std::int32_t* totals, float* logits, SpanBits& large) {
   const FloatTag d;
   const IntTag di;
-  constexpr std::int64_t kTotals = kMatrixQueries * kTileTokens;
-  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile, totals += kByteTotals) {
     const ConstPlanePointers& planes = span.k[static_cast<std::size_t>(tile)];
     for (std::int64_t lane = 0; lane < kTileTokens; lane += kLanes) {
       const std::int64_t token = tile * kTileTokens + lane;
       const FloatVec scale = load_as_f32(d, shape.scales, planes[1], group * kTileTokens + lane);
       const FloatVec bias = load_as_f32(d, shape.scales, planes[2], group * kTileTokens + lane);
       mark_large(d, scale, token, large);
-      const std::int32_t* first = totals + tile * kTotals + lane;
-      const std::int32_t* second = first + kMatrixTiles * kTotals;
+      const std::int32_t* first = totals + lane;
+      const std::int32_t* second = first + kByteQueries * kTileTokens;
       for (std::int64_t query = 0; query < count; ++query) {
         const CodeQueries& own = queries[query / kCodeQueries];
         const std::int64_t at = query % kCodeQueries;

@@ -1,40 +1,49 @@
-// Affine values, weighted, from their codes (cpu/code_weights.h): dims in lanes, four tokens in
+// Quantized values, weighted, from their codes (cpu/code_weights.h): dims in lanes, four tokens in
 // each. No include guard: cpu/codes-inl.h includes it.
 //
-// Rows are interleaved by bytes, four at a time, in chunks of kBytes bytes. A byte has one code,
-// or where groups and dims allow all the codes that a byte of the row has, which saves moving them
-// apart before. code_positions() has the order of dims that this leaves.
+// Rows are interleaved by bytes, four at a time, in chunks of kBytes bytes, so that a vector has
+// kLanes neighbouring bytes of them. A byte has one code, or where groups allow all the codes that
+// a byte of the row has, which saves moving them apart before. Either way all that a vector has is
+// of one group. code_positions() has the order of dims that this leaves.
 
-// kFactor (3, 5 or 6) times lanes; there is no product of 64 bits on every target.
-template <int kFactor, class V>
-HWY_INLINE V times(V lanes) {
-  const auto twice = hn::Add(lanes, lanes);
-  if constexpr (kFactor == 3) return hn::Add(twice, lanes);
-  const auto four_times = hn::Add(twice, twice);
-  return hn::Add(four_times, kFactor == 5 ? lanes : twice);
-}
+// Where the bytes of 8 streams, kBits each, belong: first four at a time to the 16 that their
+// stream is in, then one by one to the low bytes of their 64 bits.
+template <int kBits>
+struct StreamOrder {
+  alignas(64) std::array<std::int32_t, 16> four{};
+  alignas(64) std::array<std::uint8_t, 64> byte{};
+  constexpr StreamOrder() {
+    for (std::size_t at = 0; at < 64; ++at) {
+      const std::size_t block = at / 16 * 2 * kBits;  // first byte of its streams
+      if (at % 4 == 0) four[at / 4] = static_cast<std::int32_t>(block / 4 + at % 16 / 4) % 16;
+      const std::size_t from = block % 4 + at % 16 / 8 * kBits + at % 8;
+      byte[at] = static_cast<std::uint8_t>(at % 8 < kBits ? from : 0x80);  // which gives 0
+    }
+  }
+};
+template <int kBits>
+inline constexpr StreamOrder<kBits> kStreamOrder{};
 
-// kBytes / 8 streams of 8 codes, one after the other at `from`, each as the low bits of a lane.
-// Reads no byte behind them: the last one is read by its end, and moved.
+// kBytes / 8 streams of 8 codes, kBits bytes each, one after the other at `from`: each as the low
+// bits of a lane. Reads no byte behind them.
 template <int kBits>
 HWY_INLINE StreamVec load_streams(const std::uint8_t* from) {
   const StreamTag d;
-  const auto* bytes = reinterpret_cast<const std::byte*>(from);
-  if constexpr (kBytes == 16) {
-    const auto first = hn::Set(d, load_stream<kBits>(bytes));
-    const auto second = hn::Set(d, load_stream<kBits>(bytes + kBits));
-    return hn::IfThenElse(hn::FirstN(d, 1), first, second);
+  if constexpr (kBytes == 64) {
+    const ByteTag d8;
+    const IntTag d32;
+    const auto& order = kStreamOrder<kBits>;
+    const auto bytes = hn::MaskedLoad(hn::FirstN(d8, 8 * kBits), d8, from);
+    const auto blocks =
+        hn::TableLookupLanes(hn::BitCast(d32, bytes), hn::SetTableIndices(d32, order.four.data()));
+    return hn::BitCast(
+        d, hn::TableLookupBytesOr0(hn::BitCast(d8, blocks), hn::Load(d8, order.byte.data())));
   } else {
-    constexpr std::int64_t kLast = kBytes / 8 - 1;
-    const hn::RebindToSigned<StreamTag> di;
-    const auto lane = hn::Iota(di, 0);
-    const auto last = hn::Eq(lane, hn::Set(di, kLast));
-    const auto offsets = times<kBits>(lane);
-    const auto from_end = hn::Set(di, kBytes / 8 * kBits - 8);
-    const auto streams = hn::GatherOffset(d, reinterpret_cast<const std::uint64_t*>(from),
-                                          hn::IfThenElse(last, from_end, offsets));
-    return hn::IfThenElse(hn::RebindMask(d, last), hn::ShiftRight<64 - 8 * kBits>(streams),
-                          streams);
+    alignas(64) std::uint64_t streams[kBytes / 8];
+    for (std::int64_t i = 0; i < kBytes / 8; ++i) {
+      streams[i] = load_stream<kBits>(reinterpret_cast<const std::byte*>(from) + i * kBits);
+    }
+    return hn::Load(d, streams);
   }
 }
 
@@ -92,26 +101,67 @@ HWY_INLINE ByteVec load_code_bytes(const std::byte* row, std::int64_t chunk, std
 template <int kBits>
 HWY_INLINE std::int64_t codes_per_byte(const SideShape& shape) {
   constexpr std::int64_t kAll = kBits == 2 || kBits == 4 ? 8 / kBits : 1;
-  return shape.dim % (kAll * kBytes) == 0 && shape.group % (kAll * 16) == 0 ? kAll : 1;
+  return shape.group % (kAll * kLanes) == 0 ? kAll : 1;
 }
 
 // Where each dim is in what add_codes() gives.
 template <int kPerByte>
 HWY_INLINE void find_positions(std::int64_t dim, std::uint16_t* positions) {
-  for (std::int64_t at = 0; at < dim; ++at) {
-    const std::int64_t byte = at / kPerByte % kBytes;
-    const std::int64_t part = at / kPerByte / kBytes * 4 + byte / 4 % 4;
-    const std::int64_t vector = part * kPerByte + at % kPerByte;
-    positions[at] = static_cast<std::uint16_t>(vector * kLanes + byte / 16 * 4 + byte % 4);
+  for (std::int64_t byte = 0; byte < dim / kPerByte; ++byte) {
+    for (std::int64_t part = 0; part < kPerByte; ++part) {
+      const std::int64_t vector = byte / kLanes * kPerByte + part;
+      positions[byte * kPerByte + part] =
+          static_cast<std::uint16_t>(vector * kLanes + byte % kLanes);
+    }
   }
 }
 
 template <int kBits>
-void code_positions(const SideShape& shape, bool single, std::uint16_t* positions) {
-  switch (single ? 1 : codes_per_byte<kBits>(shape)) {
-    case 1: return find_positions<1>(shape.dim, positions);
-    case 2: return find_positions<2>(shape.dim, positions);
-    default: return find_positions<4>(shape.dim, positions);
+bool code_positions(const SideShape& shape, std::uint16_t* positions) {
+  switch (codes_per_byte<kBits>(shape)) {
+    case 1: return false;
+    case 2: find_positions<2>(shape.dim, positions); return true;
+    default: find_positions<4>(shape.dim, positions); return true;
+  }
+}
+
+// Vectors of interleaved bytes of a row.
+HWY_INLINE std::int64_t byte_vectors(const SideShape& shape, std::int64_t per_byte) {
+  return (shape.dim + kLanes * per_byte - 1) / (kLanes * per_byte);
+}
+
+// Bytes [chunk * kBytes, ...) of a row of `count`, zeros past the last.
+HWY_INLINE ByteVec load_row_bytes(const std::byte* row, std::int64_t count, std::int64_t chunk) {
+  const ByteTag d;
+  const auto* from = reinterpret_cast<const std::uint8_t*>(row) + chunk * kBytes;
+  const std::int64_t left = count - chunk * kBytes;
+  if (left >= kBytes) return hn::LoadU(d, from);
+  if constexpr (kBytes == 64) {
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(left)), d, from);
+  } else {
+    alignas(64) std::uint8_t bytes[kBytes] = {};
+    std::memcpy(bytes, from, static_cast<std::size_t>(left));
+    return hn::Load(d, bytes);
+  }
+}
+
+inline constexpr auto kFours = [] {
+  std::array<std::int32_t, kLanes> from{};
+  for (std::size_t at = 0; at < from.size(); ++at) {
+    from[at] = static_cast<std::int32_t>(at % 4 * (from.size() / 4) + at / 4);
+  }
+  return from;
+}();
+
+// Interleaving takes bytes [16 * block + 4 * i, ... + 4) of all blocks of 16 into vector i: bytes
+// in the order that makes these neighbours.
+HWY_INLINE ByteVec in_fours(ByteVec bytes) {
+  if constexpr (kBytes == 16) {
+    return bytes;
+  } else {
+    const IntTag d;
+    const auto order = hn::SetTableIndices(d, kFours.data());
+    return hn::BitCast(ByteTag(), hn::TableLookupLanes(hn::BitCast(d, bytes), order));
   }
 }
 
@@ -119,10 +169,9 @@ void code_positions(const SideShape& shape, bool single, std::uint16_t* position
 template <int kBits>
 HWY_INLINE ByteVec load_chunk(const std::byte* row, const SideShape& shape, std::int64_t per_byte,
                               std::int64_t chunk) {
-  const ByteTag d;
-  if (row == nullptr) return hn::Zero(d);
-  if (per_byte == 1) return load_code_bytes<kBits>(row, chunk, shape.dim);
-  return hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(row) + chunk * kBytes);
+  if (row == nullptr) return hn::Zero(ByteTag());
+  if (per_byte == 1 && kBits != 8) return in_fours(load_code_bytes<kBits>(row, chunk, shape.dim));
+  return in_fours(load_row_bytes(row, shape.row_bytes[0], chunk));
 }
 
 // Four rows into quads.
@@ -152,17 +201,31 @@ HWY_INLINE void interleave_rows(const std::byte* const* rows, const SideShape& s
 // rest.
 inline constexpr std::int64_t kRestOfValues = 2;
 
-template <int kBits>
-void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool single, AskAhead& ask,
-                       CodeRows& rows, SpanBits& large) {
-  rows.per_byte = single ? 1 : codes_per_byte<kBits>(shape);
-  rows.first_quad = span.begin / kQuad;
-  rows.end_quad = (span.end + kQuad - 1) / kQuad;
+// Scales and biases of all the span's tokens, 0 where there are none. Of codes that are looked up,
+// an element is scale * (first + step * code).
+void load_code_scales(const SpanTiles& span, const SideShape& shape, const CodeRows& rows,
+                      SpanBits& large) {
   if (span.end_tile - span.first_tile < kSpanTiles) {
     std::fill_n(rows.scales, shape.groups * kSpanTokens, 0.0f);
     std::fill_n(rows.biases, shape.groups * kSpanTokens, 0.0f);
   }
   load_span_scales(span, shape, rows.scales, rows.biases, large);
+  if (rows.table == nullptr) return;
+  const FloatTag d;
+  for (std::int64_t i = 0; i < shape.groups * kSpanTokens; i += kLanes) {
+    const FloatVec scale = hn::LoadU(d, rows.scales + i);
+    hn::StoreU(hn::Mul(scale, hn::Set(d, rows.table->first)), d, rows.biases + i);
+    hn::StoreU(hn::Mul(scale, hn::Set(d, rows.table->step)), d, rows.scales + i);
+  }
+}
+
+template <int kBits>
+void prepare_code_rows(const SpanTiles& span, const SideShape& shape, AskAhead& ask, CodeRows& rows,
+                       SpanBits& large) {
+  rows.per_byte = codes_per_byte<kBits>(shape);
+  rows.first_quad = span.begin / kQuad;
+  rows.end_quad = (span.end + kQuad - 1) / kQuad;
+  load_code_scales(span, shape, rows, large);
   ask.spread(kRestOfValues * (rows.end_quad - rows.first_quad));
   for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
     const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
@@ -181,190 +244,203 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, bool singl
   }
 }
 
-// The weights of one query and group: p * scale of all tokens as integers. Returns what they are
-// multiples of.
-HWY_INLINE float weigh_group(const float* p, const float* scales, std::uint32_t* first,
-                             std::uint32_t* second) {
+// The largest p * scale of all tokens.
+HWY_INLINE float most_weight(const float* p, const float* scales) {
   const FloatTag d;
-  constexpr std::int64_t kVectors = kSpanTokens / kLanes;
-  FloatVec weights[kVectors];
   FloatVec most = hn::Zero(d);
   HWY_UNROLL(8)
-  for (std::int64_t i = 0; i < kVectors; ++i) {
-    weights[i] = hn::Mul(hn::LoadU(d, p + i * kLanes), hn::LoadU(d, scales + i * kLanes));
-    most = hn::Max(most, hn::Abs(weights[i]));
+  for (std::int64_t i = 0; i < kSpanTokens; i += kLanes) {
+    most = hn::Max(most, hn::Abs(hn::Mul(hn::LoadU(d, p + i), hn::LoadU(d, scales + i))));
   }
-  const Multiples multiples(hn::GetLane(hn::MaxOfLanes(d, most)));
+  return hn::GetLane(hn::MaxOfLanes(d, most));
+}
+
+// p * scale of all tokens as such multiples.
+HWY_INLINE void weigh_group(const Multiples& multiples, const float* p, const float* scales,
+                            std::uint32_t* first, std::uint32_t* second) {
+  const FloatTag d;
   HWY_UNROLL(8)
-  for (std::int64_t i = 0; i < kVectors; ++i) {
-    pack_quads(multiples.of(d, weights[i]), first + i * kLanes / kQuad,
-               second + i * kLanes / kQuad);
+  for (std::int64_t i = 0; i < kSpanTokens; i += kLanes) {
+    const FloatVec weights = hn::Mul(hn::LoadU(d, p + i), hn::LoadU(d, scales + i));
+    pack_quads(multiples.of(d, weights), first + i / kQuad, second + i / kQuad);
   }
-  return multiples.factor;
+}
+
+// One step for all queries after the other, so that none waits for the one before.
+template <int kQueries>
+HWY_INLINE void weigh_queries(const SpanTiles& span, const CodeRows& rows, std::int64_t groups,
+                              std::int64_t group, const float* p, std::int64_t query,
+                              const CodeWeights& to) {
+  const float* scales = rows.scales + group * kSpanTokens;
+  const float* biases = rows.biases + group * kSpanTokens;
+  float most[kQueries];
+  for (int i = 0; i < kQueries; ++i) most[i] = most_weight(p + i * kSpanTokens, scales);
+  for (int i = 0; i < kQueries; ++i) {
+    const Multiples multiples(most[i]);
+    std::uint32_t* words = to.of(query + i, group);
+    to.factors[(query + i) * groups + group] = multiples.factor;
+    weigh_group(multiples, p + i * kSpanTokens, scales, words, words + to.part_words);
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    to.sums[(query + i) * groups + group] = weigh_biases(span, p + i * kSpanTokens, biases);
+  }
 }
 
 void weigh_codes(const SpanTiles& span, const CodeRows& rows, const SideShape& shape,
                  const float* p, std::int64_t count, const CodeWeights& to) {
-  for (std::int64_t query = 0; query < count; ++query) {
-    for (std::int64_t group = 0; group < shape.groups; ++group) {
-      const float* own = p + query * kSpanTokens;
-      std::uint32_t* words = to.words + (2 * query * shape.groups + group) * kSpanQuads;
-      const std::int64_t at = query * shape.groups + group;
-      to.factors[at] = weigh_group(own, rows.scales + group * kSpanTokens, words,
-                                   words + shape.groups * kSpanQuads);
-      to.sums[at] = weigh_biases(span, own, rows.biases + group * kSpanTokens);
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    std::int64_t query = 0;
+    for (; query + 4 <= count; query += 4) {
+      weigh_queries<4>(span, rows, shape.groups, group, p + query * kSpanTokens, query, to);
+    }
+    for (; query < count; ++query) {
+      weigh_queries<1>(span, rows, shape.groups, group, p + query * kSpanTokens, query, to);
     }
   }
 }
 
-// Blocks of 16 bytes of a vector that have a group to themselves: kGroups of them, from
-// values[0], values[stride], ... on.
-template <int kGroups, class D, class T>
-HWY_INLINE hn::Vec<D> spread_groups(D d, const T* values, std::int64_t stride) {
-  auto spread = hn::Set(d, static_cast<hn::TFromD<D>>(values[0]));
-  if constexpr (kGroups > 1) {
-    constexpr std::size_t kEach = static_cast<std::size_t>(kLanes) / kGroups;
-    for (std::size_t group = 1; group < kGroups; ++group) {
-      const auto own =
-          hn::Set(d, static_cast<hn::TFromD<D>>(values[static_cast<std::int64_t>(group) * stride]));
-      spread = hn::IfThenElse(hn::FirstN(d, group * kEach), spread, own);
-    }
-  }
-  return spread;
-}
-
-// Vector kVector of a chunk, of the quads at `codes`.
-template <int kPerByte, int kVector>
-HWY_INLINE QuadCodes load_code_vector(const std::uint8_t* codes) {
+// Vector kPart of the codes at `bytes`.
+template <int kPerByte, int kPart>
+HWY_INLINE IntVec load_code_vector(const std::uint8_t* bytes) {
   const IntTag d;
-  const ByteVec bytes = hn::LoadU(ByteTag(), codes + kVector / kPerByte * kSpanQuads * kBytes);
+  const auto codes = hn::BitCast(d, hn::LoadU(ByteTag(), bytes));
   if constexpr (kPerByte == 1) {
-    return split_codes(hn::BitCast(d, bytes));
+    return codes;
   } else {
     constexpr int kBits = 8 / kPerByte;
     const auto mask = hn::Set(d, 0x01010101 * ((1 << kBits) - 1));
-    const auto moved = hn::ShiftRight<kVector % kPerByte * kBits>(hn::BitCast(d, bytes));
-    return split_codes(hn::And(moved, mask));
+    return hn::And(hn::ShiftRight<kPart * kBits>(codes), mask);
   }
 }
 
-// Products of one pair of vectors with all queries' weights of groups from `group` on, and what
-// they amount to.
-template <int kQueries, int kGroups, int kPerByte, int kPair>
-HWY_INLINE void add_code_pair(const CodeRows& rows, const std::uint8_t* codes,
-                              const CodeWeights& weights, std::int64_t groups, std::int64_t group,
-                              AskAhead& ask, std::int64_t stride, float* out) {
+// Products of kVectors vectors with all queries' weights of one group, and what they amount to:
+// parts kPart on of the bytes at `codes`, or where a byte has one code, of the vectors from there.
+template <int kQueries, int kPerByte, int kVectors, int kPart, class Worth>
+HWY_INLINE void add_code_vectors(const CodeRows& rows, const Worth& worth,
+                                 const std::uint8_t* codes, const CodeWeights& weights,
+                                 std::int64_t groups, std::int64_t group, AskAhead& ask,
+                                 std::int64_t stride, float* out) {
   const IntTag d;
-  constexpr int kSums = 2 * kQueries;  // [query][vector of the pair]
+  constexpr int kSums = kVectors * kQueries;  // [query][vector]
+  constexpr std::int64_t kNext = kPerByte == 1 ? kSpanQuads * kBytes : 0;
+  const std::uint32_t* first_words = weights.of(0, group);
   IntVec sums[kSums];
   IntVec others[kSums];
   HWY_UNROLL(8)
   for (int i = 0; i < kSums; ++i) sums[i] = others[i] = hn::Zero(d);
   for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
     ask();
-    const auto first_codes = load_code_vector<kPerByte, 2 * kPair>(codes + quad * kBytes);
-    const auto second_codes = load_code_vector<kPerByte, 2 * kPair + 1>(codes + quad * kBytes);
+    constexpr int kSecond = kPerByte == 1 ? 0 : kPart + kVectors - 1;
+    const std::uint8_t* at = codes + quad * kBytes;
+    const auto first = worth(load_code_vector<kPerByte, kPart>(at));
+    const auto second =
+        kVectors == 1 ? first : worth(load_code_vector<kPerByte, kSecond>(at + kNext));
     HWY_UNROLL(4)
     for (int query = 0; query < kQueries; ++query) {
-      const std::uint32_t* words = weights.words + (2 * query * groups + group) * kSpanQuads + quad;
-      const IntVec first = spread_groups<kGroups>(d, words, kSpanQuads);
-      const IntVec second = spread_groups<kGroups>(d, words + groups * kSpanQuads, kSpanQuads);
-      add_quads(sums[2 * query], others[2 * query], first_codes, first, second);
-      add_quads(sums[2 * query + 1], others[2 * query + 1], second_codes, first, second);
+      const std::uint32_t* words = first_words + 2 * query * kSpanQuads + quad;  // by_query()
+      const IntVec high = load_word(words);
+      const IntVec low = load_word(words + kSpanQuads);
+      const int sum = query * kVectors;
+      add_quads(sums[sum], others[sum], first, high, low);
+      if constexpr (kVectors == 2) add_quads(sums[sum + 1], others[sum + 1], second, high, low);
     }
   }
   const FloatTag df;
   HWY_UNROLL(4)
   for (int query = 0; query < kQueries; ++query) {
-    const std::int64_t at = query * groups + group;
-    const FloatVec factor = spread_groups<kGroups>(df, weights.factors + at, 1);
-    const FloatVec bias = spread_groups<kGroups>(df, weights.sums + at, 1);
-    for (int i = 0; i < 2; ++i) {
-      const FloatVec total =
-          hn::ConvertTo(df, total_of(sums[2 * query + i], others[2 * query + i]));
+    const FloatVec factor = hn::Set(df, weights.factors[query * groups + group]);
+    const FloatVec bias = hn::Set(df, weights.sums[query * groups + group]);
+    for (int i = 0; i < kVectors; ++i) {
+      const int sum = query * kVectors + i;
+      const FloatVec total = hn::ConvertTo(df, total_of(sums[sum], others[sum]));
       hn::StoreU(hn::MulAdd(total, factor, bias), df, out + query * stride + i * kLanes);
     }
   }
 }
 
-inline void finish_sums(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
-                        const float* factors, const float* sums, std::int64_t factor_stride,
-                        std::int64_t stride, float* out) {
-  const FloatTag d;
-  const IntTag di;
-  constexpr std::int64_t kTotals = kMatrixQueries * kTileTokens;
-  for (std::int64_t query = 0; query < count; ++query) {
-    const FloatVec factor = hn::Set(d, factors[query * factor_stride]);
-    const FloatVec bias = hn::Set(d, sums[query * factor_stride]);
-    for (std::int64_t lane = 0; lane < vectors * kTileTokens; lane += kLanes) {
-      const std::int32_t* first =
-          totals + lane / kTileTokens * kTotals + query * kTileTokens + lane % kTileTokens;
-      const IntVec total =
-          total_of(hn::LoadU(di, first), hn::LoadU(di, first + kMatrixTiles * kTotals));
-      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, total), factor, bias), d, out + query * stride + lane);
-    }
-  }
-}
-
-template <int kQueries, int kGroups, int kPerByte, int kPair = 0>
-HWY_INLINE void add_code_chunk(const CodeRows& rows, const std::uint8_t* codes,
+// All that a vector of bytes has, or two where a byte has one code.
+template <int kQueries, int kPerByte, int kVectors, class Worth, int kPart = 0>
+HWY_INLINE void add_code_bytes(const CodeRows& rows, const Worth& worth, const std::uint8_t* codes,
                                const CodeWeights& weights, std::int64_t groups, std::int64_t group,
                                AskAhead& ask, std::int64_t stride, float* out) {
-  if constexpr (kPair < 2 * kPerByte) {
-    add_code_pair<kQueries, kGroups, kPerByte, kPair>(rows, codes, weights, groups, group, ask,
-                                                      stride, out + 2 * kPair * kLanes);
-    add_code_chunk<kQueries, kGroups, kPerByte, kPair + 1>(rows, codes, weights, groups, group, ask,
-                                                           stride, out);
+  if constexpr (kPart < kPerByte) {
+    add_code_vectors<kQueries, kPerByte, kVectors, kPart>(rows, worth, codes, weights, groups,
+                                                          group, ask, stride, out + kPart * kLanes);
+    add_code_bytes<kQueries, kPerByte, kVectors, Worth, kPart + 2>(rows, worth, codes, weights,
+                                                                   groups, group, ask, stride, out);
   }
 }
 
-template <int kQueries, int kGroups, int kPerByte>
-void add_code_chunks(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
-                     AskAhead& ask, std::int64_t stride, float* out) {
-  constexpr std::int64_t kDims = kBytes * kPerByte;
-  ask.spread((rows.end_quad - rows.first_quad) * (shape.dim + kDims - 1) / kDims * 2 * kPerByte);
-  for (std::int64_t dim = 0; dim < shape.dim; dim += kDims) {
-    add_code_chunk<kQueries, kGroups, kPerByte>(
-        rows, rows.codes + dim / kDims * 4 * kSpanQuads * kBytes, weights, shape.groups,
-        dim / shape.group, ask, stride, out + dim);
-  }
-}
-
-template <int kQueries, int kPerByte>
-HWY_INLINE void add_code_groups(const CodeRows& rows, const SideShape& shape,
-                                const CodeWeights& weights, AskAhead& ask, std::int64_t stride,
-                                float* out) {
-  constexpr std::int64_t kDims = kBytes * kPerByte;
-  if (shape.group >= kDims) {
-    return add_code_chunks<kQueries, 1, kPerByte>(rows, shape, weights, ask, stride, out);
-  }
-  if constexpr (kBytes >= 32) {
-    if (2 * shape.group == kDims) {
-      return add_code_chunks<kQueries, 2, kPerByte>(rows, shape, weights, ask, stride, out);
+template <int kQueries, int kPerByte, class Worth>
+void add_code_rows(const CodeRows& rows, const Worth& worth, const SideShape& shape,
+                   const CodeWeights& weights, AskAhead& ask, std::int64_t stride, float* out) {
+  constexpr std::int64_t kDims = kLanes * kPerByte;  // of a vector of bytes
+  constexpr std::int64_t kTogether = kPerByte == 1 ? 2 : 1;
+  const std::int64_t vectors = byte_vectors(shape, kPerByte);
+  ask.spread((rows.end_quad - rows.first_quad) * vectors * kPerByte / 2);
+  std::int64_t vector = 0;
+  if (shape.group % (kTogether * kDims) == 0 || shape.groups == 1) {
+    for (; vector + kTogether <= vectors; vector += kTogether) {
+      add_code_bytes<kQueries, kPerByte, 2>(rows, worth, rows.codes + vector * kSpanQuads * kBytes,
+                                            weights, shape.groups, vector * kDims / shape.group,
+                                            ask, stride, out + vector * kDims);
     }
   }
-  if constexpr (kBytes >= 64) {
-    return add_code_chunks<kQueries, 4, kPerByte>(rows, shape, weights, ask, stride, out);
+  for (; kPerByte == 1 && vector < vectors; ++vector) {
+    add_code_bytes<kQueries, 1, 1>(rows, worth, rows.codes + vector * kSpanQuads * kBytes, weights,
+                                   shape.groups, vector * kDims / shape.group, ask, stride,
+                                   out + vector * kDims);
   }
 }
 
-template <int kQueries>
-HWY_INLINE void add_code_bytes(const CodeRows& rows, const SideShape& shape,
-                               const CodeWeights& weights, AskAhead& ask, std::int64_t stride,
-                               float* out) {
+template <int kQueries, class Worth>
+HWY_INLINE void add_codes_of(const CodeRows& rows, const Worth& worth, const SideShape& shape,
+                             const CodeWeights& weights, AskAhead& ask, std::int64_t stride,
+                             float* out) {
   switch (rows.per_byte) {
-    case 1: return add_code_groups<kQueries, 1>(rows, shape, weights, ask, stride, out);
-    case 2: return add_code_groups<kQueries, 2>(rows, shape, weights, ask, stride, out);
-    default: return add_code_groups<kQueries, 4>(rows, shape, weights, ask, stride, out);
+    case 1: return add_code_rows<kQueries, 1>(rows, worth, shape, weights, ask, stride, out);
+    case 2: return add_code_rows<kQueries, 2>(rows, worth, shape, weights, ask, stride, out);
+    default: return add_code_rows<kQueries, 4>(rows, worth, shape, weights, ask, stride, out);
+  }
+}
+
+template <class Worth>
+HWY_INLINE void add_codes_worth(const CodeRows& rows, const Worth& worth, const SideShape& shape,
+                                const CodeWeights& weights, std::int64_t count, AskAhead& ask,
+                                std::int64_t stride, float* out) {
+  switch (count) {
+    case 1: return add_codes_of<1>(rows, worth, shape, weights, ask, stride, out);
+    case 2: return add_codes_of<2>(rows, worth, shape, weights, ask, stride, out);
+    case 3: return add_codes_of<3>(rows, worth, shape, weights, ask, stride, out);
+    default: return add_codes_of<4>(rows, worth, shape, weights, ask, stride, out);
   }
 }
 
 void add_codes(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
                std::int64_t count, AskAhead& ask, std::int64_t stride, float* out) {
-  switch (count) {
-    case 1: return add_code_bytes<1>(rows, shape, weights, ask, stride, out);
-    case 2: return add_code_bytes<2>(rows, shape, weights, ask, stride, out);
-    case 3: return add_code_bytes<3>(rows, shape, weights, ask, stride, out);
-    default: return add_code_bytes<4>(rows, shape, weights, ask, stride, out);
+#if PAGEKV_VNNI
+  if (rows.table != nullptr) {
+    const LookUpCodes look_up(*rows.table);
+    return add_codes_worth(rows, look_up, shape, weights, count, ask, stride, out);
+  }
+#endif
+  add_codes_worth(rows, SplitCodes(), shape, weights, count, ask, stride, out);
+}
+
+inline void finish_sums(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
+                        const float* factors, const float* sums, std::int64_t groups,
+                        std::int64_t stride, float* out) {
+  const FloatTag d;
+  const IntTag di;
+  for (std::int64_t query = 0; query < count; ++query) {
+    const FloatVec factor = hn::Set(d, factors[query * groups]);
+    const FloatVec bias = hn::Set(d, sums[query * groups]);
+    for (std::int64_t lane = 0; lane < vectors * kTileTokens; lane += kLanes) {
+      const std::int32_t* first =
+          totals + lane / kTileTokens * kByteTotals + query * kTileTokens + lane % kTileTokens;
+      const IntVec total =
+          total_of(hn::LoadU(di, first), hn::LoadU(di, first + kByteQueries * kTileTokens));
+      hn::StoreU(hn::MulAdd(hn::ConvertTo(d, total), factor, bias), d, out + query * stride + lane);
+    }
   }
 }

@@ -1,4 +1,5 @@
-// What multiplies codes where attention over affine pages is done in integers (`fast`).
+// What multiplies codes where attention is done in integers (`fast`): over affine pages, and over
+// codebook values whose centroids are looked up as integers (cpu/code_table.h).
 //
 // An affine element is code * scale + bias, with one scale and one bias for a group of elements. So
 //
@@ -22,15 +23,15 @@
 
 namespace pagekv::inline v0::internal {
 
+struct CodeTable;
+
 inline constexpr std::int64_t kQuad = 4;
 // 127 * 256 + 127: the largest integer of two signed bytes.
 inline constexpr float kLargestInteger = 32639.0f;
 // Queries that share each load of codes.
 inline constexpr std::int64_t kCodeQueries = 4;
-// Values with smaller groups are widened. Below the second they take cpu/table_values.cc where the
-// target has it: weights of several groups would have to be brought together for each vector.
+// Values with smaller groups are widened.
 inline constexpr std::int64_t kLeastCodeGroup = 16;
-inline constexpr std::int64_t kFullCodeGroup = 64;
 inline constexpr std::int64_t kSpanQuads = kSpanTokens / kQuad;
 static_assert(kSpanTokens <= 256);
 
@@ -51,33 +52,48 @@ struct CodeQueries {
   }
 };
 
-// p * scale of the queries of a kernel block, or of several, beside the values of one span.
+// p * scale of some queries, beside the values of one span: kSpanQuads words for each part of each
+// query and group.
 struct CodeWeights {
-  std::uint32_t* words;  // [query][2][group][kSpanQuads]
-  float* factors;        // [query][group]
-  float* sums;           // [query][group]: of p * bias
+  std::uint32_t* words;
+  float* factors;  // [query][group]
+  float* sums;     // [query][group]: of p * bias
+  // Words from one to the next.
+  std::int64_t group_words;
+  std::int64_t query_words;
+  std::int64_t part_words;
 
-  // A vector of codes spans up to four groups, and past the last group three more are read.
+  std::uint32_t* of(std::int64_t query, std::int64_t group) const {
+    return words + group * group_words + query * query_words;
+  }
+
+  // Words as [group][query][part].
+  static CodeWeights by_query(float* room, std::int64_t queries, std::int64_t groups) {
+    return carve(room, queries, groups, 2 * kSpanQuads, kSpanQuads);
+  }
+  // As [group][part][query], where another part of each group, which is not touched, comes first.
+  static CodeWeights by_part(float* room, std::int64_t queries, std::int64_t groups) {
+    CodeWeights made = carve(room, queries, groups, kSpanQuads, queries * kSpanQuads);
+    made.words += made.part_words;
+    return made;
+  }
+  // Room for either.
   static constexpr std::int64_t floats(std::int64_t queries, std::int64_t groups) {
-    return word_count(queries, groups) + 2 * factor_count(queries, groups);
-  }
-  static CodeWeights carve(float* room, std::int64_t queries, std::int64_t groups) {
-    float* factors = room + word_count(queries, groups);
-    return {reinterpret_cast<std::uint32_t*>(room), factors,
-            factors + factor_count(queries, groups)};
-  }
-  // Those from query `query` on.
-  CodeWeights from(std::int64_t query, std::int64_t groups) const {
-    return {words + query * 2 * groups * kSpanQuads, factors + query * groups,
-            sums + query * groups};
+    return queries * groups * (kParts * kSpanQuads + 2);
   }
 
  private:
-  static constexpr std::int64_t word_count(std::int64_t queries, std::int64_t groups) {
-    return (queries * 2 * groups + 3) * kSpanQuads;
-  }
-  static constexpr std::int64_t factor_count(std::int64_t queries, std::int64_t groups) {
-    return queries * groups + 3;
+  static constexpr std::int64_t kParts = 3;
+  static CodeWeights carve(float* room, std::int64_t queries, std::int64_t groups,
+                           std::int64_t query_words, std::int64_t part_words) {
+    const std::int64_t group_words = queries * kParts * kSpanQuads;
+    float* factors = room + groups * group_words;
+    return {reinterpret_cast<std::uint32_t*>(room),
+            factors,
+            factors + queries * groups,
+            group_words,
+            query_words,
+            part_words};
   }
 };
 
@@ -86,8 +102,9 @@ struct CodeRows {
   std::uint8_t* codes;  // of quads of tokens, as the target multiplies them
   float* scales;        // [group][kSpanTokens], as are
   float* biases;
-  std::int64_t per_byte = 1;    // codes of a row that a byte has
-  std::int64_t first_quad = 0;  // quads [first_quad, end_quad) have tokens that may be read
+  const CodeTable* table = nullptr;  // of codes that are looked up (cpu/code_table.h)
+  std::int64_t per_byte = 1;         // codes of a row that a byte has
+  std::int64_t first_quad = 0;       // quads [first_quad, end_quad) have tokens that may be read
   std::int64_t end_quad = 0;
 
   // Elements of a row with what fills its last vectors.

@@ -44,7 +44,23 @@ void fill_codes(KernelTable& table) {
   } else {
     table.codes.weigh = weigh_codes;
     table.codes.add = add_codes;
+    table.codes.load_scales = load_code_scales;
     table.codes.finish_scores = finish_scores;
     table.codes.finish_sums = finish_sums;
   }
 }
+
+#if PAGEKV_VNNI
+template <std::size_t kAt = 0>
+void fill_looked_up(KernelTable& table) {
+  if constexpr (kAt < kCodebookWidths.size()) {
+    constexpr int kBits = kCodebookWidths[kAt];
+    if constexpr (kBits <= kMostLookedUpBits) {
+      constexpr std::size_t kCodec = kFirstCodebook - kFirstAffine + kAt;
+      table.codes.prepare_rows[kCodec] = prepare_code_rows<kBits>;
+      table.codes.positions[kCodec] = code_positions<kBits>;
+    }
+    fill_looked_up<kAt + 1>(table);
+  }
+}
+#endif

@@ -1,10 +1,12 @@
-// Attention over affine codes in integers: cpu/code_weights.h says how, cpu/codes-inl.h does it.
+// Attention over codes in integers: cpu/code_weights.h says how, cpu/codes-inl.h does it.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "cpu/code_table.h"
 #include "cpu/code_weights.h"
 #include "cpu/dispatch.h"
 #include "cpu/kernel_table.h"
@@ -63,6 +65,7 @@ namespace vnni {
 
 void export_codes_vnni(KernelTable& table) {
   vnni::fill_codes(table);
+  vnni::fill_looked_up(table);
 }
 }  // namespace pagekv::inline v0::internal::HWY_NAMESPACE
 HWY_POP_ATTRIBUTES

@@ -28,9 +28,12 @@ void bind_kernels(BindKernels* const (&exported)[kEntries], KernelTable& table) 
 // one does and `table` is of its target.
 void bind_codes(KernelTable& table);
 bool bind_codes_vnni(KernelTable& table);
+// Whether this processor moves bytes about, and `table` is of its target.
+bool bind_spread_values(KernelTable& table);
 // Whether this processor multiplies matrices, and `table` is of its target.
 bool bind_matrix(KernelTable& table);
 void bind_few_rows(KernelTable& table);
+void bind_matrix_codes(KernelTable& table);
 void bind_tables(KernelTable& table);
 void bind_convert(KernelTable& table);
 void bind_decode(KernelTable& table);

@@ -35,6 +35,7 @@ inline constexpr std::array kCodebookWidths = {1, 2, 3, 4, 5, 8};
 inline constexpr std::size_t kFirstAffine = kDTypes;
 inline constexpr std::size_t kFirstCodebook = kFirstAffine + kAffineWidths.size();
 inline constexpr std::size_t kCodecs = kFirstCodebook + kCodebookWidths.size();
+inline constexpr std::size_t kQuantized = kCodecs - kFirstAffine;
 
 constexpr bool is_affine(std::size_t codec) {
   return codec >= kFirstAffine && codec < kFirstCodebook;
@@ -42,6 +43,8 @@ constexpr bool is_affine(std::size_t codec) {
 
 // REQUIRES: a codec that VectorCodec::resolve() accepts.
 std::size_t codec_index(const VectorCodec& codec);
+
+struct ValueBytes;
 
 // One side of a head as it is stored: all that kernels made for its codec's kind and width ask.
 struct SideShape {
@@ -76,8 +79,9 @@ struct SpanTiles {
   }
 };
 
-// Attention over affine codes in integers (cpu/code_weights.h). All null where the target has no
-// vectors. Arrays by width, in the order of kAffineWidths.
+// Attention over codes in integers (cpu/code_weights.h). All null where the target has no vectors.
+// Arrays by width, in the order of kAffineWidths, or by codec: then those of kCodebookWidths, null
+// for what is not looked up (cpu/code_table.h).
 struct CodeKernels {
   // Query `query` of a kernel block, of elements q[dim].
   using PackQuery = void(const float* q, const SideShape& shape, std::int64_t query,
@@ -91,12 +95,13 @@ struct CodeKernels {
                      std::int64_t count, AskAhead& ask, float* logits, SpanBits& large);
   std::array<Score*, kAffineWidths.size()> score{};
 
-  // The same in two steps where the matrix unit multiplies. The span's key codes as quads of bytes,
-  // [tile][quad][16 tokens];
-  using SpreadKeys = void(const SpanTiles& span, const SideShape& shape, std::uint8_t* quads);
+  // The same in two steps where the matrix unit multiplies. The key codes of `tiles` as quads of
+  // bytes, [tile][quad][16 tokens];
+  using SpreadKeys = void(const SpanTiles& span, const SideShape& shape, TokenRange tiles,
+                          AskAhead& ask, std::uint8_t* quads);
   std::array<SpreadKeys*, kAffineWidths.size()> spread_keys{};
-  // and what one group's totals (MatrixKernels::ByteProduct) of `count` queries, kCodeQueries in
-  // each of `queries`, add to the logits of tiles [tiles.begin, tiles.end).
+  // and what one group's totals (MatrixKernels::ByteProduct) of these tiles, for `count` queries,
+  // kCodeQueries in each of `queries`, add to their logits.
   using FinishScores = void(const SpanTiles& span, const SideShape& shape, std::int64_t group,
                             const CodeQueries* queries, std::int64_t count, TokenRange tiles,
                             const std::int32_t* totals, float* logits, SpanBits& large);
@@ -104,13 +109,12 @@ struct CodeKernels {
 
   // The span's value rows, whose groups are multiples of 16. Tokens with a scale beyond kLarge are
   // marked and have no part in what add() gives.
-  // `single`: a code a byte, whatever the row has.
-  using PrepareRows = void(const SpanTiles& span, const SideShape& shape, bool single,
-                           AskAhead& ask, CodeRows& rows, SpanBits& large);
-  std::array<PrepareRows*, kAffineWidths.size()> prepare_rows{};
-  // Where each of `dim` dims is in what add() gives.
-  using Positions = void(const SideShape& shape, bool single, std::uint16_t* positions);
-  std::array<Positions*, kAffineWidths.size()> positions{};
+  using PrepareRows = void(const SpanTiles& span, const SideShape& shape, AskAhead& ask,
+                           CodeRows& rows, SpanBits& large);
+  std::array<PrepareRows*, kQuantized> prepare_rows{};
+  // Where each dim is in what add() gives; false where they are in order.
+  using Positions = bool(const SideShape& shape, std::uint16_t* positions);
+  std::array<Positions*, kQuantized> positions{};
   // p[query][token] times scales and biases, of `count` queries.
   using Weigh = void(const SpanTiles& span, const CodeRows& rows, const SideShape& shape,
                      const float* p, std::int64_t count, const CodeWeights& to);
@@ -121,20 +125,33 @@ struct CodeKernels {
   using Add = void(const CodeRows& rows, const SideShape& shape, const CodeWeights& weights,
                    std::int64_t count, AskAhead& ask, std::int64_t stride, float* out);
   Add* add = nullptr;
-  // out[query][vector of the group] of `count` queries, from one group's totals and factors.
+  // What prepare_rows() does, in two steps, where the target moves bytes (else null) and for the
+  // matrix unit: value rows as bytes, tokens [64 * step, 64 * (step + 1)) for each of `steps`,
+  // zeros for what may not be read. A vector has 16 dims of all tokens, the next one `vector_bytes`
+  // behind it. Codes that are looked up are so where there is `low_bytes`, from their high part to
+  // the low.
+  using SpreadValues = void(const SpanTiles& span, const SideShape& shape, const ValueBytes& form,
+                            TokenRange steps, std::int64_t vector_bytes, std::int64_t low_bytes,
+                            AskAhead& ask, std::uint8_t* to);
+  SpreadValues* spread_values = nullptr;
+  // Scales and biases of the span's tokens,
+  // marks as prepare_rows();
+  using LoadScales = void(const SpanTiles& span, const SideShape& shape, const CodeRows& rows,
+                          SpanBits& large);
+  LoadScales* load_scales = nullptr;
+  // and out[query * stride + lane] of `count` queries and the vectors of one group, from their
+  // totals, factors and sums, which are `groups` apart from query to query.
   using FinishSums = void(const std::int32_t* totals, std::int64_t vectors, std::int64_t count,
-                          const float* factors, const float* sums, std::int64_t factor_stride,
+                          const float* factors, const float* sums, std::int64_t groups,
                           std::int64_t stride, float* out);
   FinishSums* finish_sums = nullptr;
 };
 
-// Attention over quantized values whose codes are looked up or converted, with scales factored out:
-// codebooks, and affine codes in small groups. All null on targets with vectors of less than 8
-// floats. Arrays by codec, those of kAffineWidths, then those of kCodebookWidths.
+// Attention over codebook values whose centroids are looked up as f32, with scales factored out.
+// All null on targets with vectors of less than 8 floats. Arrays in the order of kCodebookWidths.
 struct TableKernels {
-  static constexpr std::size_t kCount = kAffineWidths.size() + kCodebookWidths.size();
-  // scales[group][token] of the span's tokens, and biases of affine ones. Those beyond kLarge
-  // become 0, and their tokens are marked.
+  // scales[group][token] of the span's tokens. Those beyond kLarge become 0, and their tokens are
+  // marked. (Affine codes also have biases.)
   using LoadScales = void(const SpanTiles& span, const SideShape& shape, float* scales,
                           float* biases, SpanBits& large);
   LoadScales* load_scales = nullptr;
@@ -142,18 +159,14 @@ struct TableKernels {
   using Weigh = void(const SpanTiles& span, const SideShape& shape, const float* scales,
                      const float* p, std::int64_t queries, float* weights);
   Weigh* weigh = nullptr;
-  // out[query][dim] of 1 to kTableQueries queries, but for biases.
+  // out[query][dim] of 1 to kTableQueries queries.
   using Add = void(const SpanTiles& span, const SideShape& shape, AskAhead& ask,
                    const float* weights, std::int64_t queries, float* out);
-  std::array<Add*, kCount> add{};
-  // The span's codes as f32 in panels, as widen_values has elements.
+  std::array<Add*, kCodebookWidths.size()> add{};
+  // The span's centroids as f32 in panels, as widen_values has elements.
   using Spread = void(const SpanTiles& span, const SideShape& shape, std::int64_t panel_dims,
                       float* panels);
-  std::array<Spread*, kCount> spread{};
-  // out[query][dim] += sum over tokens of p[query][token] * biases[group of dim][token]
-  using AddBiases = void(const SpanTiles& span, const SideShape& shape, const float* biases,
-                         const float* p, std::int64_t queries, float* out);
-  AddBiases* add_biases = nullptr;
+  std::array<Spread*, kCodebookWidths.size()> spread{};
 };
 inline constexpr std::int64_t kTableQueries = 4;
 

@@ -239,59 +239,16 @@ void add_span(const SpanTiles& span, std::int64_t dim, AskAhead& ask, TokenRange
   add_all_blocks({steps_of(tokens), p, out_stride}, dim, paired, out);
 }
 
-// ---- Codes
-
-constexpr std::int64_t kTotals = AmxConfig::kRows * AmxConfig::kRows;  // of a tile
-
-// Adds one step of right tile kAt to the sums of both parts.
-template <int kAt>
-inline void add_byte_step(const std::uint8_t* right) {
-  amx_load<AmxConfig::kRight + kAt>(right, AmxConfig::kRowBytes);
-  amx_add_bytes<2 * kAt, AmxConfig::kLeft, AmxConfig::kRight + kAt>();
-  amx_add_bytes<2 * kAt + 1, AmxConfig::kLeft + 1, AmxConfig::kRight + kAt>();
-}
-
-template <int kAt>
-inline void store_totals(std::int32_t* totals) {
-  amx_store<2 * kAt>(totals, AmxConfig::kRowBytes);
-  amx_store<2 * kAt + 1>(totals + kMatrixTiles * kTotals, AmxConfig::kRowBytes);
-}
-
-// kTiles right tiles, 1 or 2.
-template <int kTiles>
-void multiply_tiles(const MatrixKernels::ByteProduct& product, std::int64_t tile,
-                    std::int32_t* totals) {
-  zero_sums<0, 2 * kTiles>();
-  const std::uint8_t* right = product.right + tile * product.tile_bytes;
-  for (std::int64_t byte = 0; byte < product.bytes; byte += AmxConfig::kRowBytes) {
-    amx_load<AmxConfig::kLeft>(product.left + byte, product.row_bytes);
-    amx_load<AmxConfig::kLeft + 1>(product.left + product.part_bytes + byte, product.row_bytes);
-    add_byte_step<0>(right + byte * kTileTokens);
-    if constexpr (kTiles == 2) add_byte_step<1>(right + product.tile_bytes + byte * kTileTokens);
-  }
-  store_totals<0>(totals + tile * kTotals);
-  if constexpr (kTiles == 2) store_totals<1>(totals + (tile + 1) * kTotals);
-}
-
-void multiply_bytes(const MatrixKernels::ByteProduct& product, std::int32_t* totals) {
-  const AmxConfig config(product.count,
-                         std::min<std::int64_t>(product.bytes, AmxConfig::kRowBytes));
-  const AmxTiles configured(config);
-  std::int64_t tile = product.tiles.begin;
-  for (; tile + 2 <= product.tiles.end; tile += 2) multiply_tiles<2>(product, tile, totals);
-  if (tile < product.tiles.end) multiply_tiles<1>(product, tile, totals);
-}
-
 }  // namespace
 
 bool bind_matrix(KernelTable& table) {
   if (table.target != HWY_AVX3 || !amx_allowed()) return false;
   bind_few_rows(table);
+  bind_matrix_codes(table);
   table.matrix.score = score;
   table.matrix.pair_rows = pair_rows;
   table.matrix.add = add;
   table.matrix.add_span = add_span;
-  table.matrix.multiply_bytes = multiply_bytes;
   return true;
 }
 

@@ -12,8 +12,7 @@
 // another, fused and rounded to nearest; their sum is added to what was there. Numbers below 2^-126
 // count as 0.
 //
-// Affine codes in integers (cpu/code_weights.h): the sums of cpu/codes.cc, bit for bit, for many
-// queries at once.
+// Codes in integers (cpu/code_weights.h): of affine ones the sums of cpu/codes.cc, bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +29,9 @@ inline constexpr std::int64_t kMatrixQueries = 16;  // of one call
 inline constexpr std::int64_t kMatrixDims = 32;     // of a step
 inline constexpr int kFewVectors = 8;               // parts of queries that share a load of keys
 inline constexpr std::int64_t kFewQueries = 4;      // that share a load of values
-inline constexpr std::int64_t kMatrixTiles = 8;     // of one product of bytes
-// Floats' room of its totals.
-inline constexpr std::int64_t kMatrixTotals = 2 * kMatrixTiles * kMatrixQueries * 16;
+inline constexpr std::int64_t kByteQueries = 8;     // of one product of bytes
+inline constexpr std::int64_t kByteTiles = 4;       // of keys that it is done for together
+inline constexpr std::int64_t kByteTotals = 256;    // numbers of a vector of it
 constexpr std::int64_t matrix_padded(std::int64_t dim) {
   return (dim + kMatrixDims - 1) / kMatrixDims * kMatrixDims;
 }
@@ -62,20 +61,30 @@ struct MatrixKernels {
                        const float* p, std::int64_t count, std::int64_t out_stride, float* out);
   AddSpan* add_span = nullptr;
 
-  // totals[part][tile][query][lane] of `count` queries: sums over the bytes of `left`, rows of
-  // `row_bytes` bytes whose parts are `part_bytes` apart, times those of a right tile, quads of 16
-  // lanes. Of each, the first `bytes`, which 4 divides, and 64 where there are more.
+  // ---- Codes, as bytes. Rows on the left are signed bytes, the halves of integers
+  // (cpu/code_weights.h): the high ones of up to kByteQueries queries, then the low ones.
+
+  // Between them multiply_bytes() may be called: for `rows` rows, and steps of `bytes` bytes.
+  using Configure = void(std::int64_t rows, std::int64_t bytes);
+  Configure* configure = nullptr;
+  using Release = void();
+  Release* release = nullptr;
+
+  // totals[vector][row][lane]: sums over the bytes of a row on the left times those of a vector on
+  // the right, quads of 16 lanes.
   struct ByteProduct {
     const std::int8_t* left;
-    std::int64_t row_bytes;
-    std::int64_t part_bytes;
-    std::int64_t count;
-    const std::uint8_t* right;
-    std::int64_t tile_bytes;  // from one right tile to the next
-    std::int64_t bytes;
-    TokenRange tiles;
+    std::int64_t row_bytes;            // from one row to the next
+    const std::uint8_t* const* right;  // of each vector
+    std::int64_t vectors;
+    std::int64_t steps;
+    std::int64_t step_bytes;  // as configured
+    // Vectors may have a second part, `low_bytes` behind the first, which the rows from `low` on
+    // are multiplied with. Null: they have none.
+    const std::int8_t* low = nullptr;
+    std::int64_t low_bytes = 0;
   };
-  using MultiplyBytes = void(const ByteProduct& product, std::int32_t* totals);
+  using MultiplyBytes = void(const ByteProduct& product, AskAhead& ask, std::int32_t* totals);
   MultiplyBytes* multiply_bytes = nullptr;
 
   // ---- Few queries, in vectors. FlushDenormals (cpu/denormals.h) must be in force.
@@ -90,6 +99,21 @@ struct MatrixKernels {
   using AddFew = void(const SpanTiles& span, std::int64_t dim, AskAhead& ask, const float* p,
                       std::int64_t queries, std::int64_t out_stride, float* out);
   AddFew* add_few = nullptr;
+};
+
+// While it lives, multiply_bytes() may be called by its thread.
+class MatrixTiles {
+ public:
+  MatrixTiles(const MatrixKernels& kernels, std::int64_t rows, std::int64_t step_bytes)
+      : release_(kernels.release) {
+    kernels.configure(rows, step_bytes);
+  }
+  ~MatrixTiles() { release_(); }
+  MatrixTiles(const MatrixTiles&) = delete;
+  MatrixTiles& operator=(const MatrixTiles&) = delete;
+
+ private:
+  MatrixKernels::Release* release_;
 };
 
 }  // namespace pagekv::inline v0::internal

@@ -6,16 +6,51 @@
 // bits: of codes 0 and 2, and of codes 1 and 3. All give the same sums.
 
 #if PAGEKV_VNNI
+// sums += products of unsigned and signed bytes, four in each lane. The instruction itself, since
+// around the intrinsic g++ 12 copies sums there and back, which takes longer than the products.
+HWY_INLINE void add_products(IntVec& sums, IntVec codes, IntVec words) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sums.raw) : "v"(codes.raw), "v"(words.raw));
+}
+
 struct QuadCodes {
   IntVec bytes;
 };
 HWY_INLINE QuadCodes split_codes(IntVec codes) {
   return {codes};
 }
+
+// Codes that are looked up (cpu/code_table.h).
+struct QuadParts {
+  IntVec high;
+  IntVec low;
+};
+class LookUpCodes {
+ public:
+  explicit LookUpCodes(const CodeTable& table)
+      : high_(hn::LoadDup128(ByteTag(), table.high.data())),
+        low_(hn::LoadDup128(ByteTag(), table.low.data())) {}
+  HWY_INLINE QuadParts operator()(IntVec codes) const {
+    const IntTag d;
+    const auto bytes = hn::BitCast(ByteTag(), codes);
+    return {hn::BitCast(d, hn::TableLookupBytes(high_, bytes)),
+            hn::BitCast(d, hn::TableLookupBytes(low_, bytes))};
+  }
+
+ private:
+  ByteVec high_;
+  ByteVec low_;
+};
 HWY_INLINE void add_quads(IntVec& first, IntVec& second, const QuadCodes& codes, IntVec high,
                           IntVec low) {
-  first = IntVec{_mm512_dpbusd_epi32(first.raw, codes.bytes.raw, high.raw)};
-  second = IntVec{_mm512_dpbusd_epi32(second.raw, codes.bytes.raw, low.raw)};
+  add_products(first, codes.bytes, high);
+  add_products(second, codes.bytes, low);
+}
+// The product of both low parts is left out.
+HWY_INLINE void add_quads(IntVec& first, IntVec& second, const QuadParts& codes, IntVec high,
+                          IntVec low) {
+  add_products(first, codes.high, high);
+  add_products(second, codes.high, low);
+  add_products(second, codes.low, high);
 }
 HWY_INLINE IntVec total_of(IntVec first, IntVec second) {
   return hn::Add(hn::ShiftLeft<8>(first), second);
@@ -91,3 +126,7 @@ HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* even, std::uint32_t* 
 HWY_INLINE IntVec load_word(const std::uint32_t* word) {
   return hn::Set(IntTag(), static_cast<std::int32_t>(*word));
 }
+
+struct SplitCodes {
+  HWY_INLINE QuadCodes operator()(IntVec codes) const { return split_codes(codes); }
+};

@@ -35,6 +35,21 @@ HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanB
   }
 }
 
+// Of a tile's tokens with two or four groups, from [token][group] to [group][token].
+HWY_INLINE void part_scales(FloatTag d, const float* from, std::int64_t groups, float* to) {
+  for (std::int64_t token = 0; token < kTileTokens; token += kLanes) {
+    FloatVec parts[4];
+    if (groups == 2) {
+      hn::LoadInterleaved2(d, from + token * 2, parts[0], parts[1]);
+    } else {
+      hn::LoadInterleaved4(d, from + token * 4, parts[0], parts[1], parts[2], parts[3]);
+    }
+    for (std::int64_t group = 0; group < groups; ++group) {
+      hn::StoreU(parts[group], d, to + group * kSpanTokens + token);
+    }
+  }
+}
+
 // Scales or biases of tokens [begin, end) of a tile, from [token][group] to [group][token].
 HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_t groups,
                                  std::int64_t begin, std::int64_t end, float* to) {
@@ -44,6 +59,7 @@ HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_
     for (std::int64_t i = 0; i < kTileTokens * groups; i += kLanes) {
       hn::StoreU(load_as_f32(d, type, plane, i), d, (groups == 1 ? to : widened) + i);
     }
+    if (groups == 2 || groups == 4) return part_scales(d, widened, groups, to);
     for (std::int64_t group = 0; group < groups && groups > 1; ++group) {
       for (std::int64_t token = 0; token < kTileTokens; ++token) {
         to[group * kSpanTokens + token] = widened[token * groups + group];

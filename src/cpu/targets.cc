@@ -31,9 +31,10 @@ std::vector<KernelTable> make_kernel_tables() {
     KernelTable with_vnni = table;
     with_vnni.name = "AVX3_VNNI";
     if (bind_codes_vnni(with_vnni)) {
+      const bool moves_bytes = bind_spread_values(with_vnni);
       KernelTable with_amx = with_vnni;
       with_amx.name = "AVX3_AMX";
-      if (bind_matrix(with_amx)) tables.push_back(with_amx);
+      if (moves_bytes && bind_matrix(with_amx)) tables.push_back(with_amx);
       tables.push_back(with_vnni);
     }
     tables.push_back(table);

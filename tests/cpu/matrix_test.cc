@@ -278,47 +278,83 @@ TEST_F(Matrix, WeighsValuesAsWrittenOut) {
   }
 }
 
+struct Bytes {
+  std::vector<std::int8_t> left;    // [row][byte], a row's own bytes behind as many others
+  std::vector<std::uint8_t> right;  // [vector][quad][16 lanes][4], the low part behind all
+  std::int64_t row_bytes;
+  std::int64_t bytes;  // of a row and of a vector's lane
+  std::int64_t vectors;
+  std::int64_t part_bytes() const { return vectors * bytes * kTileTokens; }
+
+  std::int32_t left_byte(std::int64_t row, std::int64_t byte) const {
+    return left[static_cast<std::size_t>(row * row_bytes + byte)];
+  }
+  std::int32_t right_byte(std::int64_t part, std::int64_t vector, std::int64_t lane,
+                          std::int64_t byte) const {
+    const std::int64_t quad = vector * bytes / 4 + byte / 4;
+    return right[static_cast<std::size_t>(part * part_bytes() + (quad * kTileTokens + lane) * 4 +
+                                          byte % 4)];
+  }
+};
+
 // All bytes there are, the largest sums among them.
+Bytes random_bytes(std::int64_t rows, std::int64_t bytes, std::int64_t vectors,
+                   std::mt19937_64& engine) {
+  Bytes made{{}, {}, bytes + 64, bytes, vectors};
+  // Rows of the low part begin one row before.
+  made.left.resize(static_cast<std::size_t>((rows + 1) * made.row_bytes));
+  made.right.resize(static_cast<std::size_t>(2 * made.part_bytes()));
+  for (auto& x : made.left) x = static_cast<std::int8_t>(engine());
+  for (auto& x : made.right) x = static_cast<std::uint8_t>(engine());
+  std::fill_n(made.left.begin(), made.row_bytes, std::int8_t{-128});
+  std::fill_n(made.right.begin(), bytes * kTileTokens, std::uint8_t{255});
+  return made;
+}
+
+void expect_products(const Bytes& made, std::int64_t rows, std::int64_t step, bool low) {
+  const MatrixKernels& kernels = *matrix_kernels();
+  std::vector<const std::uint8_t*> right;
+  for (std::int64_t i = 0; i < made.vectors; ++i) {
+    right.push_back(made.right.data() + i * made.bytes * kTileTokens);
+  }
+  std::vector<std::int32_t> totals(static_cast<std::size_t>(made.vectors * internal::kByteTotals));
+  AskAhead nothing;
+  {
+    const internal::MatrixTiles configured(kernels, rows, step);
+    kernels.multiply_bytes({.left = made.left.data() + made.row_bytes,
+                            .row_bytes = made.row_bytes,
+                            .right = right.data(),
+                            .vectors = made.vectors,
+                            .steps = made.bytes / step,
+                            .step_bytes = step,
+                            .low = low ? made.left.data() : nullptr,
+                            .low_bytes = made.part_bytes()},
+                           nothing, totals.data());
+  }
+  for (std::int64_t at = 0; at < made.vectors * rows * kTileTokens; ++at) {
+    const std::int64_t vector = at / (rows * kTileTokens);
+    const std::int64_t row = at / kTileTokens % rows;
+    const std::int64_t lane = at % kTileTokens;
+    std::int32_t want = 0;
+    for (std::int64_t i = 0; i < made.bytes; ++i) {
+      want += made.left_byte(row + 1, i) * made.right_byte(0, vector, lane, i);
+      if (low) want += made.left_byte(row, i) * made.right_byte(1, vector, lane, i);
+    }
+    const std::int64_t in_totals = vector * internal::kByteTotals + row * kTileTokens + lane;
+    ASSERT_EQ(totals[static_cast<std::size_t>(in_totals)], want)
+        << rows << " rows of " << made.bytes << " bytes, vector " << vector;
+  }
+}
+
 TEST_F(Matrix, MultipliesBytesAsWrittenOut) {
-  constexpr std::int64_t kTiles = internal::kMatrixTiles;
   std::mt19937_64 engine(7);
-  for (const std::int64_t bytes : {16, 32, 64, 128}) {
-    for (const std::int64_t count : {1, 5, 16}) {
-      std::vector<std::int8_t> left(static_cast<std::size_t>(2 * count * bytes));
-      std::vector<std::uint8_t> right(static_cast<std::size_t>(kTiles * bytes * kTileTokens));
-      for (auto& x : left) x = static_cast<std::int8_t>(engine());
-      for (auto& x : right) x = static_cast<std::uint8_t>(engine());
-      std::fill_n(left.begin(), bytes, std::int8_t{-128});
-      std::fill_n(right.begin(), bytes * kTileTokens, std::uint8_t{255});
-      for (const TokenRange tiles : {TokenRange{0, kTiles}, TokenRange{2, 3}, TokenRange{5, 8}}) {
-        std::vector<std::int32_t> totals(static_cast<std::size_t>(internal::kMatrixTotals));
-        matrix_kernels()->multiply_bytes({.left = left.data(),
-                                          .row_bytes = bytes,
-                                          .part_bytes = count * bytes,
-                                          .count = count,
-                                          .right = right.data(),
-                                          .tile_bytes = bytes * kTileTokens,
-                                          .bytes = bytes,
-                                          .tiles = tiles},
-                                         totals.data());
-        for (std::int64_t part = 0; part < 2; ++part) {
-          for (std::int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
-            for (std::int64_t j = 0; j < count; ++j) {
-              for (std::int64_t lane = 0; lane < kTileTokens; ++lane) {
-                std::int32_t want = 0;
-                for (std::int64_t i = 0; i < bytes; ++i) {
-                  const std::int64_t code =
-                      tile * bytes * kTileTokens + (i / 4 * kTileTokens + lane) * 4 + i % 4;
-                  want += left[static_cast<std::size_t>((part * count + j) * bytes + i)] *
-                          right[static_cast<std::size_t>(code)];
-                }
-                const std::int64_t at =
-                    ((part * kTiles + tile) * kMatrixQueries + j) * kTileTokens + lane;
-                ASSERT_EQ(totals[static_cast<std::size_t>(at)], want) << bytes << " bytes";
-              }
-            }
-          }
-        }
+  for (const std::int64_t bytes : {16, 32, 64, 128, 256}) {
+    for (const std::int64_t rows : {2, 8, 16}) {
+      for (std::int64_t vectors = 1; vectors <= 9; ++vectors) {
+        const Bytes made = random_bytes(rows, bytes, vectors, engine);
+        const std::int64_t step = std::min<std::int64_t>(bytes, 64);
+        expect_products(made, rows, step, false);
+        expect_products(made, rows, step, true);
       }
     }
   }
