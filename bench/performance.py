@@ -1,9 +1,9 @@
-"""performance.py --pagekv PROGRAM [--threads 2] [--repetitions 5] [-o FOLDER]
+"""performance.py --pagekv PROGRAM --kernels PROGRAM [--threads 2] [--repetitions 5] [-o FOLDER]
 
-Runs `pagekv bench --attn` over what docs/performance.md shows, writes the generated part of that page
-and its plots. Needs matplotlib (bench/quality/requirements.txt). With -o the figures are kept in
-FOLDER/performance.json; --report writes page and plots from there without measuring, --again TITLE
-measures only the sections with that title anew.
+Runs `pagekv bench --attn` and bench_kernels over what docs/performance.md shows, writes the generated
+part of that page and its plots. Needs matplotlib (bench/quality/requirements.txt). With -o the figures
+are kept in FOLDER/performance.json; --report writes page and plots from there without measuring,
+--again TITLE measures only the sections with that title anew.
 """
 
 import argparse
@@ -22,6 +22,13 @@ BEGIN = "<!-- from here on written by bench/performance.py -->"
 END = "<!-- up to here -->"
 BENCH = ["bench", "--attn", "--query-type", "bf16"]
 FORMATS = ["bf16", "kv8", "k8v4", "k8v3", "kv4", "k4v4", "kv2"]
+# Each value of these options is measured in a run of its own: caches of several runs' size would
+# measure the processor's tables of addresses.
+APART = ["--ctx", "-t", "--dim", "--heads", "--page", "--batch"]
+# The pieces of a format in bench_kernels: of scores, and of values, each "bits/group".
+PIECES = {"kv8": ("8/128", "8/128"), "k8v4": ("8/32", "codebook_4/64"), "k8v3": ("8/32", "codebook_3/64"),
+          "kv4": ("4/128", "4/128"), "k4v4": ("4/32", "codebook_4/64"), "kv2": ("2/128", "2/128")}
+IN_L2 = 16  # spans, as bench_kernels counts them
 COLORS = ["#222222", "#1f6fb2", "#2b9c7a", "#7ab648", "#c2521b", "#d98c1f", "#8a4fa3"]
 
 
@@ -60,10 +67,53 @@ def sections(threads):
     ]
 
 
+def apart(more):
+    """`more` with one value of each option that is measured apart."""
+    for at, option in enumerate(more):
+        if option in APART and "," in more[at + 1]:
+            for value in more[at + 1].split(","):
+                yield from apart([*more[:at + 1], value, *more[at + 2:]])
+            return
+    yield more
+
+
 def bench(arguments, more):
-    output = subprocess.run([arguments.pagekv, *BENCH, "-r", str(arguments.repetitions), *more, "-o", "json"],
-                            stdout=subprocess.PIPE, check=True).stdout
-    return json.loads(output)
+    rows = []
+    for each in apart(more):
+        output = subprocess.run(
+            [arguments.pagekv, *BENCH, "-r", str(arguments.repetitions), *each, "-o", "json"],
+            stdout=subprocess.PIPE, check=True).stdout
+        rows += json.loads(output)
+    return rows
+
+
+def kernels(arguments):
+    """Cycles a token of each piece, by its name in bench_kernels: medians."""
+    output = subprocess.run(
+        [arguments.kernels, "--benchmark_format=json", "--benchmark_repetitions=5",
+         "--benchmark_report_aggregates_only=true"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+    return {each["run_name"]: each["cycles"] for each in json.loads(output)["benchmarks"]
+            if each.get("aggregate_name") == "median"}
+
+
+def bounds(rows, pieces):
+    """Against what bounds one thread: the bytes at the speed of the read, or the pieces' cycles."""
+    lines = [["kv", "measured", "bytes at the speed of the read", "pieces", "share of the larger"],
+             ["---"] * 5]
+    for row in rows:
+        if row["threads"] != 1 or row["ctx"] != 32768 or row["kv"] not in PIECES:
+            continue
+        scores, values = PIECES[row["kv"]]
+        book, _, width = values.rpartition("_")
+        book = f"{book}_" if book else ""
+        names = [f"score_codes/{scores}/{IN_L2}", "softmax",
+                 *[f"values_codes/{book}{piece}/{width}/{IN_L2}" for piece in ("prepare", "weigh", "add")]]
+        own = sum(pieces[name] for name in names)
+        read = row["cycles"] * row["gbps"] / row["probe_gbps"]
+        lines.append([row["kv"], f"{row['cycles']:.0f}", f"{read:.0f}", f"{own:.0f}",
+                      f"{100 * max(own, read) / row['cycles']:.0f} %"])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 SHOWN = {
@@ -101,16 +151,25 @@ def ratios(rows, threads):
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def generated(found, machine, arguments):
+def generated(data, arguments):
+    found, machine = data["sections"], data["machine"]
     decode = found[0]["rows"]
     parts = [f"{machine}, device `{decode[0]['device']}`, {arguments.threads} threads at most, "
              f"{arguments.repetitions} repetitions; medians, with the least and the largest.\n",
              "![Decode time against context, with the line of the read's speed](performance.svg)\n",
              f"### Beside bf16, {arguments.threads} threads\n",
              "Decode time over that of bf16 pages, nothing in cache:\n",
-             ratios(decode, arguments.threads)]
+             ratios(decode, arguments.threads),
+             "### Beside what bounds it, 1 thread\n",
+             "At 32k, cycles of a token of one KV head. What is read takes so long at the speed of the "
+             "read; the pieces are those of `bench_kernels` (scores, softmax, codes into quads, weights, "
+             "sums) with their data in the second cache. The larger one bounds a thread that overlaps "
+             "both without loss:\n",
+             bounds(decode, data["kernels"])]
     for section in found:
         text = f"{section['text']} " if section["text"] else ""
+        if len(list(apart(section["arguments"]))) > 1:
+            text += "Formats in turn, the rest in runs of its own. "
         parts += [f"### {section['title']}\n",
                   f"{text}`pagekv {' '.join([*BENCH, *section['arguments']])}`\n",
                   table(section["rows"], section["columns"])]
@@ -178,6 +237,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pagekv")
+    parser.add_argument("--kernels")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("-o", "--output", type=pathlib.Path)
@@ -197,10 +257,12 @@ def main():
             section = {"title": title, "text": text, "arguments": more, "columns": columns,
                        "rows": bench(arguments, more)}
         data["sections"].append(section)
+    if "kernels" not in data or "kernels" in arguments.again:
+        data["kernels"] = kernels(arguments)
     if kept:
         arguments.output.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(data, indent=1) + "\n")
-    write_page(generated(data["sections"], data["machine"], arguments))
+    write_page(generated(data, arguments))
     draw(data["sections"][0]["rows"], arguments.threads)
 
 
