@@ -13,7 +13,6 @@ namespace pagekv::inline v0::internal {
 namespace {
 
 constexpr std::int64_t kMostStepBytes = 64;
-constexpr std::int64_t kVectorBytes = kSpanTokens * 16;  // of 16 dims, all tokens
 
 std::size_t tile_count(TokenRange tiles) {
   return static_cast<std::size_t>(tiles.end - tiles.begin);
@@ -111,9 +110,8 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span, AskAhead&
   SpanBits large{};
   kernels_.codes.load_scales(span, side, rows, large);
   const TokenRange steps = byte_steps(span);
-  const std::int64_t low_bytes = form_->table == nullptr ? 0 : form_->vectors(dim_) * kVectorBytes;
-  kernels_.codes.spread_values(span, side, *form_, steps, kVectorBytes, low_bytes, ask,
-                               rows.codes + steps.begin * kByteStepTokens * 16);
+  const std::int64_t low_bytes = form_->table == nullptr ? 0 : form_->vectors(dim_) * kByteVector;
+  spread_codes(span, low_bytes, 1, ask, rows);
   const auto weights = CodeWeights::by_part(scratch_.code_weights, kByteQueries, side.groups);
   for (std::int64_t group = 0; group < side.groups; ++group) {
     std::fill_n(weights.of(0, group) - weights.part_words, weights.part_words, std::uint32_t{0});
@@ -135,7 +133,7 @@ void BlockValues::multiply_bytes(const CodeWeights& weights, TokenRange steps) c
   std::array<const std::uint8_t*, kMaxHeadDim / 16> right;
   for (std::int64_t i = 0; i < vectors; ++i) {
     right[static_cast<std::size_t>(i)] =
-        code_rows().codes + i * kVectorBytes + steps.begin * kByteStepTokens * 16;
+        code_rows().codes + i * kByteVector + steps.begin * kByteStepTokens * 16;
   }
   AskAhead nothing;
   const std::int64_t each = vectors / side.groups;
@@ -149,7 +147,7 @@ void BlockValues::multiply_bytes(const CodeWeights& weights, TokenRange steps) c
                                     .steps = steps.end - steps.begin,
                                     .step_bytes = kByteStepTokens,
                                     .low = reinterpret_cast<const std::int8_t*>(low),
-                                    .low_bytes = vectors * kVectorBytes},
+                                    .low_bytes = vectors * kByteVector},
                                    nothing, scratch_.totals + group * each * kByteTotals);
   }
 }

@@ -126,7 +126,8 @@ CodeRows BlockValues::code_rows() const {
           .table = code_table(codec_)};
 }
 
-// Codes that no whole number of fills a byte are moved apart by moves of bytes, where there are any.
+// Codes that no whole number of fills a byte are moved apart by moves of bytes, where there are
+// any.
 void BlockValues::prepare_codes(const SpanTiles& span, AskAhead& ask, CodeRows& rows,
                                 SpanBits& large) const {
   const SideShape& side = call_.value_side;
@@ -136,10 +137,18 @@ void BlockValues::prepare_codes(const SpanTiles& span, AskAhead& ask, CodeRows& 
   rows.first_quad = span.begin / kQuad;
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
   kernels_.codes.load_scales(span, side, rows, large);
+  spread_codes(span, 0, 2, ask, rows);  // half is asked for while they are added
+}
+
+// The span's codes as bytes. Of what is to be asked for, one part in `parts` is so here.
+void BlockValues::spread_codes(const SpanTiles& span, std::int64_t low_bytes, std::int64_t parts,
+                               AskAhead& ask, const CodeRows& rows) const {
+  const SideShape& side = call_.value_side;
+  const TokenRange steps = byte_steps(span);
   const std::int64_t chunks = (side.row_bytes[0] + form_->chunk - 1) / form_->chunk;
-  ask.spread(2 * (rows.end_quad - rows.first_quad) * chunks);  // the rest while they are added
-  kernels_.codes.spread_values(span, side, *form_, byte_steps(span), kSpanQuads * 64, 0, ask,
-                               rows.codes + byte_steps(span).begin * kByteStepTokens / kQuad * 64);
+  ask.spread(parts * (steps.end - steps.begin) * (kByteStepTokens / kQuad) * chunks);
+  kernels_.codes.spread_values(span, side, *form_, steps, kByteVector, low_bytes, ask,
+                               rows.codes + steps.begin * kByteStepTokens * 16);
 }
 
 void BlockValues::add_codes(std::int64_t start, const SpanTiles& span, AskAhead& ask) {

@@ -37,6 +37,8 @@ class BlockValues {
   CodeRows code_rows() const;
   const ValueBytes* form_of(Way way) const;
   void prepare_codes(const SpanTiles& span, AskAhead& ask, CodeRows& rows, SpanBits& large) const;
+  void spread_codes(const SpanTiles& span, std::int64_t low_bytes, std::int64_t parts,
+                    AskAhead& ask, const CodeRows& rows) const;
   void add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask);
   void multiply_bytes(const CodeWeights& weights, TokenRange steps) const;
   void finish_bytes(const CodeWeights& weights, std::int64_t count, float* out) const;

@@ -16,6 +16,7 @@
 namespace pagekv::inline v0::internal {
 
 inline constexpr std::int64_t kByteStepTokens = 64;
+inline constexpr std::int64_t kByteVector = kSpanTokens * 16;  // 16 dims of all tokens
 // Steps with tokens that may be read.
 constexpr TokenRange byte_steps(const SpanTiles& span) {
   return {span.begin / kByteStepTokens, (span.end + kByteStepTokens - 1) / kByteStepTokens};
