@@ -1,12 +1,12 @@
-"""llama_attention.py --pagekv PROGRAM [--threads 2] [--rounds 5] [--depth 7936] [-o JSON]
+"""llama_attention.py --pagekv PROGRAM [--threads 2] [--rounds 5] [--depth 4096] [-o JSON]
 
 What a long context adds to a token, in pagekv and in llama.cpp (llama-cpp-python): the time to decode
 one at a depth less that at depth 0, which is attention. SmolLM2-135M with the same bf16 weights on both
-sides; llama.cpp's caches of f16 and q8_0 (with its flash attention) beside pagekv's bf16 and kv8. Both
-must continue a prompt of that depth with the same words (of 8 bits, which each rounds its own way, the
-first few), or nothing is timed. The two take turns; shown are the medians of the added time and of
-llama.cpp : pagekv with its quartiles. Exits with 77, "skipped", where llama-cpp-python or the model is
-missing.
+sides; llama.cpp's caches of f16 (without its flash attention and with it) and of q8_0 (which needs it)
+beside pagekv's bf16 and kv8. Both must continue a prompt of that depth with the same words (of 8 bits,
+which each rounds its own way, the first few), or nothing is timed. The two take turns; shown are the
+medians of the added time and of llama.cpp : pagekv with its quartiles. Exits with 77, "skipped", where
+llama-cpp-python or the model is missing.
 """
 
 import os
@@ -26,19 +26,25 @@ except ImportError as error:
 
 import turns
 
-# llama.cpp's cache type, its number, pagekv's format, tokens that must be the same
-CASES = [("f16", llama_cpp.GGML_TYPE_F16, "bf16", 16), ("q8_0", llama_cpp.GGML_TYPE_Q8_0, "kv8", 4)]
+# name, llama.cpp's cache type, whether with its flash attention, pagekv's format, how many tokens must
+# be the same
+CASES = [
+    ("f16", llama_cpp.GGML_TYPE_F16, False, "bf16", 16),
+    ("f16, flash attention", llama_cpp.GGML_TYPE_F16, True, "bf16", 16),
+    ("q8_0, flash attention", llama_cpp.GGML_TYPE_Q8_0, True, "kv8", 4),
+]
+FORMATS = list(dict.fromkeys(case[3] for case in CASES))
 REPETITIONS = 3
 
 
 class Llama:
     """Two contexts of llama.cpp: one to be filled up to a depth, an empty one."""
 
-    def __init__(self, path, kind, arguments):
+    def __init__(self, path, kind, flash, arguments):
         def context(tokens):
             return llama_cpp.Llama(
                 path, n_ctx=tokens, n_batch=512, n_threads=arguments.threads,
-                n_threads_batch=arguments.threads, type_k=kind, type_v=kind, flash_attn=True,
+                n_threads_batch=arguments.threads, type_k=kind, type_v=kind, flash_attn=flash,
                 verbose=False)
         self.tokens = arguments.tokens
         self.model = context(arguments.depth + arguments.tokens)
@@ -79,9 +85,9 @@ def pagekv_text(arguments, prompt, kv):
 def pagekv_added_milliseconds(arguments):
     rows = turns.pagekv_bench(
         arguments, "-m", arguments.model, "-p", "0", "-n", str(arguments.tokens), "-d",
-        f"0,{arguments.depth}", "--kv", ",".join(kv for _, _, kv, _ in CASES), "-r", str(REPETITIONS))
+        f"0,{arguments.depth}", "--kv", ",".join(FORMATS), "-r", str(REPETITIONS))
     times = {(row["kv"], row["depth"]): 1e3 / row["tokens_per_second"] for row in rows}
-    return {kv: times[kv, arguments.depth] - times[kv, 0] for _, _, kv, _ in CASES}
+    return {kv: times[kv, arguments.depth] - times[kv, 0] for kv in FORMATS}
 
 
 def check(arguments, name, peer, kv, same):
@@ -94,16 +100,17 @@ def check(arguments, name, peer, kv, same):
 
 def measure(arguments, path):
     peers = {}
-    for name, kind, kv, same in CASES:
-        peers[kv] = Llama(path, kind, arguments)
-        check(arguments, name, peers[kv], kv, same)
-    theirs, ours = {kv: [] for kv in peers}, {kv: [] for kv in peers}
+    for name, kind, flash, kv, same in CASES:
+        peers[name] = Llama(path, kind, flash, arguments)
+        check(arguments, name, peers[name], kv, same)
+    theirs, ours = {name: [] for name in peers}, {kv: [] for kv in FORMATS}
     for _ in range(arguments.rounds):
         for kv, added in pagekv_added_milliseconds(arguments).items():
             ours[kv].append(added)
-            theirs[kv].append(peers[kv].added_milliseconds())
-    return [turns.compare(f"decode at {arguments.depth:,}, {name}", kv, theirs[kv], ours[kv])
-            for name, _, kv, _ in CASES]
+        for name, peer in peers.items():
+            theirs[name].append(peer.added_milliseconds())
+    return [turns.compare(f"decode at {arguments.depth:,}, {name}", kv, theirs[name], ours[kv])
+            for name, _, _, kv, _ in CASES]
 
 
 def main():
@@ -111,7 +118,7 @@ def main():
     parser = turns.parser(__doc__, rounds=5)
     parser.add_argument("--model", default=str(
         pathlib.Path(cache, "pagekv", "SmolLM2-135M-Instruct.Q4_1.gguf")))
-    parser.add_argument("--depth", type=int, default=7936)
+    parser.add_argument("--depth", type=int, default=4096)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--no-extra-buffers", action="store_true",
                         help="see compare_llama_cpp.py")
