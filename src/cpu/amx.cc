@@ -13,7 +13,7 @@ namespace pagekv::inline v0::internal {
 namespace {
 
 bool processor_has_amx() {
-  // Intel's manual, CPUID leaf 7: tiles, their products of bf16 and of bytes.
+  // Intel's manual, CPUID leaf 7: tiles, their products of bf16 and of bytes; AVX-512's bf16.
   constexpr unsigned kTiles = 1u << 24;
   constexpr unsigned kBf16 = 1u << 22;
   constexpr unsigned kBytes = 1u << 25;
@@ -22,7 +22,9 @@ bool processor_has_amx() {
   unsigned b = 0;
   unsigned c = 0;
   unsigned d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAll) == kAll;
+  constexpr unsigned kVectorBf16 = 1u << 5;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAll) != kAll) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kVectorBf16) != 0;
 }
 
 }  // namespace

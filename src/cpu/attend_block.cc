@@ -161,11 +161,14 @@ class Block {
   }
 
   void softmax_all(std::int64_t start, KernelTable::Softmax* softmax, AskAhead& ask) {
+    const LogitMap& map = call_.map;
     for (std::int64_t j = 0; j < queries_.count; ++j) {
       ask.ask(kSoftmaxRounds);
       const TokenRange range = queries_.visible_in(start, j, 1);
-      scratch_.span_state[j] = softmax(scratch_.logits + j * kSpanTokens, range.begin, range.end,
-                                       queries_.bits_in(j), call_.map);
+      float* logits = scratch_.logits + j * kSpanTokens;
+      if (map.is_capped()) call_.kernels.cap_logits(logits, range.begin, range.end, map);
+      scratch_.span_state[j] =
+          softmax(logits, range.begin, range.end, queries_.bits_in(j), map.factor());
     }
   }
 

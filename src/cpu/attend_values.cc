@@ -29,8 +29,13 @@ std::int64_t BlockValues::width_of(Way way, std::int64_t dim) {
 }
 
 KernelTable::Softmax* BlockValues::softmax() const {
-  if (way_ == Way::matrix) return kernels_.softmax_bf16;
-  return way_ == Way::few ? kernels_.softmax_rounded : kernels_.softmax;
+  switch (way_) {
+    case Way::matrix: return kernels_.matrix.softmax_packed;
+    case Way::few: return kernels_.matrix.softmax;
+    case Way::codes:
+    case Way::bytes: return kernels_.softmax_fast;
+    default: return kernels_.softmax;
+  }
 }
 
 BlockValues::BlockValues(const BlockQueries& queries, AttendScratch& scratch)

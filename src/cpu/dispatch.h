@@ -34,6 +34,7 @@ bool bind_spread_values(KernelTable& table);
 bool bind_matrix(KernelTable& table);
 void bind_few_rows(KernelTable& table);
 void bind_matrix_codes(KernelTable& table);
+void bind_softmax_bf16(KernelTable& table);
 void bind_tables(KernelTable& table);
 void bind_convert(KernelTable& table);
 void bind_decode(KernelTable& table);

@@ -170,9 +170,14 @@ struct TableKernels {
 };
 inline constexpr std::int64_t kTableQueries = 4;
 
+// From a dot product to a logit.
 struct LogitMap {
   float scale = 1.0f;
   float softcap = 0.0f;  // 0: none
+
+  bool is_capped() const { return softcap > 0.0f; }
+  // What brings it, or the capped logit, to base 2.
+  float factor() const { return (is_capped() ? 1.0f : scale) * kLog2E; }
 };
 
 struct KernelTable {
@@ -259,16 +264,18 @@ struct KernelTable {
 
   // ---- The softmax of a row.
 
-  // Turns one span's dot products in place into p = exp(logit - max) for tokens [begin, end), of
-  // which `visible` names some, at least one, unless it is null, and 0 elsewhere; returns the max,
-  // in base 2, and the sum of p. The same bits whether a token is outside the range or not visible.
+  // The scaled and capped logits of tokens [begin, end), in place.
+  using CapLogits = void(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map);
+  CapLogits* cap_logits = nullptr;
+  // Turns one span's logits, once multiplied with `factor`, in place into p = 2^(logit - max) for
+  // tokens [begin, end), of which `visible` names some, at least one, unless it is null, and 0
+  // elsewhere; returns the max and the sum of p. The same bits whether a token is outside the range
+  // or not visible.
   using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
-                               const SpanBits* visible, const LogitMap& map);
+                               const SpanBits* visible, float factor);
   Softmax* softmax = nullptr;
-  // The same with p rounded to bf16 before it is summed; the second leaves kSpanTokens bf16 from
-  // logits[0] on.
-  Softmax* softmax_rounded = nullptr;
-  Softmax* softmax_bf16 = nullptr;
+  // The same for p that are rounded to 16 bits afterwards.
+  Softmax* softmax_fast = nullptr;
   // left = fold(left, right) for states with `dims` output values each.
   using Fold = void(SoftmaxState& left, float* left_out, const SoftmaxState& right,
                     const float* right_out, std::int64_t dims);

@@ -245,6 +245,7 @@ bool bind_matrix(KernelTable& table) {
   if (table.target != HWY_AVX3 || !amx_allowed()) return false;
   bind_few_rows(table);
   bind_matrix_codes(table);
+  bind_softmax_bf16(table);
   table.matrix.score = score;
   table.matrix.pair_rows = pair_rows;
   table.matrix.add = add;

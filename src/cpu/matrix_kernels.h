@@ -18,7 +18,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/softmax_state.h"
 #include "core/token_range.h"
+#include "cpu/code_weights.h"
 
 namespace pagekv::inline v0::internal {
 
@@ -37,6 +39,13 @@ constexpr std::int64_t matrix_padded(std::int64_t dim) {
 }
 
 struct MatrixKernels {
+  // KernelTable::softmax_fast with p rounded to bf16 before they are summed; the second leaves
+  // kSpanTokens bf16 from logits[0] on.
+  using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
+                               const SpanBits* visible, float factor);
+  Softmax* softmax = nullptr;
+  Softmax* softmax_packed = nullptr;
+
   // ---- Many queries: up to kMatrixQueries a call.
 
   // logits[query][token] of `count` queries for the tokens of tiles [tiles.begin, tiles.end), whose

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 
 #include "cpu/dispatch.h"
@@ -15,7 +14,6 @@
 #define HWY_TARGET_INCLUDE "cpu/softmax.cc"
 #include "hwy/foreach_target.h"
 // foreach_target.h must come first.
-#include "cpu/convert-inl.h"
 #include "cpu/vector-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
@@ -26,7 +24,7 @@ namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // 2^f for f in [-1/2, 1/2], exactly 1 at 0: the minimax polynomial of degree 6, relative error
-// 1.9e-9, or of degree 4, relative error 2.9e-6, for what will be rounded to bf16.
+// 1.9e-9, or of degree 4, relative error 2.9e-6, for what will be rounded.
 template <bool kShort, class D>
 HWY_INLINE hn::Vec<D> exp2_of_fraction(D d, hn::Vec<D> f) {
   if constexpr (kShort) {
@@ -45,19 +43,31 @@ HWY_INLINE hn::Vec<D> exp2_of_fraction(D d, hn::Vec<D> f) {
   return hn::MulAdd(power, f, hn::Set(d, 1.0f));
 }
 
+// power * 2^whole, exactly, and 0 where x is less than `least`. `whole` >= -125.
+template <class D>
+HWY_INLINE hn::Vec<D> scale_power(D d, hn::Vec<D> power, hn::Vec<D> whole, hn::Vec<D> x,
+                                  hn::Vec<D> least) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kLanesOf<D> == 16) {
+    const auto kept = hn::Ge(x, least);
+    return hn::Vec<D>{_mm512_maskz_scalef_ps(kept.raw, power.raw, whole.raw)};
+  }
+#endif
+  const hn::RebindToSigned<D> di;
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, power), exponent));
+  return hn::IfThenElseZero(hn::Ge(x, least), scaled);
+}
+
 // 2^x for x <= 0, relative error below 2e-7 (kShort: 3e-6); exactly 1 at 0, exactly 0 below -125,
 // where -infinity is.
 template <bool kShort = false, class D>
 HWY_INLINE hn::Vec<D> exp2_below_one(D d, hn::Vec<D> x) {
-  constexpr float kLeast = -125.0f;
-  const auto clamped = hn::Max(x, hn::Set(d, kLeast));
+  const auto least = hn::Set(d, -125.0f);
+  const auto clamped = hn::Max(x, least);
   const auto whole = hn::Round(clamped);
-  const auto f = hn::Sub(clamped, whole);
-  const hn::RebindToSigned<D> di;
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
-  const auto power = hn::BitCast(di, exp2_of_fraction<kShort>(d, f));
-  const auto scaled = hn::BitCast(d, hn::Add(power, exponent));
-  return hn::IfThenElseZero(hn::Ge(x, hn::Set(d, kLeast)), scaled);
+  const auto power = exp2_of_fraction<kShort>(d, hn::Sub(clamped, whole));
+  return scale_power(d, power, whole, x, least);
 }
 
 HWY_INLINE float exp2_scalar(float x) {
@@ -65,16 +75,16 @@ HWY_INLINE float exp2_scalar(float x) {
   return hn::GetLane(exp2_below_one(d1, hn::Set(d1, x)));
 }
 
-// Scale and soft-cap in place on tokens [first, last). A pass of its own: folded into the masking
-// pass as a branch, g++ 12 at -O3 compiles the AVX-512 code wrongly (15 of 16 lanes stay uncapped).
-void cap_logits(float* logits, std::int64_t first, std::int64_t last, const LogitMap& map) {
+// A pass of its own: folded into the masking pass as a branch, g++ 12 at -O3 compiles the AVX-512
+// code wrongly (15 of 16 lanes stay uncapped).
+void cap_logits(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map) {
   const FloatTag d;
   const FloatVec scale = hn::Set(d, map.scale);
   const FloatVec cap = hn::Set(d, map.softcap);
   // tanh is 1 in f32 well before 20; beyond, Tanh() would convert huge numbers to integers.
   const FloatVec high = hn::Set(d, 20.0f);
   const FloatVec low = hn::Set(d, -20.0f);
-  for (std::int64_t t = first; t < last; t += kLanes) {
+  for (std::int64_t t = begin / kTileTokens * kTileTokens; t < end; t += kLanes) {
     const FloatVec ratio = hn::Div(hn::Mul(hn::LoadU(d, logits + t), scale), cap);
     const FloatVec bounded = hn::Max(hn::Min(ratio, high), low);
     hn::StoreU(hn::Mul(cap, hn::Tanh(d, bounded)), d, logits + t);
@@ -126,34 +136,10 @@ HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::in
   return reduce_tile(max, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
 }
 
-// What p become: as they are, rounded to bf16, or rounded and packed.
-enum class Form : std::uint8_t { f32, rounded, bf16 };
-
-// Stores p in that form; returns its value there.
-template <Form kForm>
-HWY_INLINE FloatVec store_p(FloatVec p, float* to, std::int64_t index) {
-  const FloatTag d;
-  if constexpr (kForm != Form::f32) {
-    const hn::RebindToUnsigned<FloatTag> du;
-    const auto exact = hn::BitCast(du, p);  // finite and not negative: no case needs a look
-    const auto odd = hn::And(hn::ShiftRight<16>(exact), hn::Set(du, 1u));
-    const auto bits = hn::ShiftRight<16>(hn::Add(hn::Add(exact, hn::Set(du, 0x7fffu)), odd));
-    p = hn::BitCast(d, hn::ShiftLeft<16>(bits));
-    if constexpr (kForm == Form::bf16) {
-      store_bits<DType::bf16>(du, bits, to, index);
-      return p;
-    }
-  }
-  hn::StoreU(p, d, to + index);
-  return p;
-}
-
-// p = 2^(scale * logit - max) of whole tiles [first, last), in place, bf16 from logits[0] on;
-// returns their sum.
-template <Form kForm>
+// p = 2^(factor * logit - max) of whole tiles [first, last), in place; returns their sum.
+template <bool kShort>
 HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
                          float max) {
-  constexpr bool kShort = kForm != Form::f32;
   const FloatTag d;
   const FloatVec scale = hn::Set(d, factor);
   const FloatVec shift = hn::Set(d, max);
@@ -162,44 +148,34 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
   for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
     HWY_UNROLL(16)
     for (std::int64_t i = 0; i < kTileVectors; ++i) {
-      const float* at = logits + tile + i * kLanes;
+      float* at = logits + tile + i * kLanes;
       // The product is rounded as it was when the max was found: none exceeds it.
       const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
       const FloatVec p = exp2_below_one<kShort>(d, x);
-      sums[i] = hn::Add(sums[i], store_p<kForm>(p, logits, tile + i * kLanes));
+      hn::StoreU(p, d, at);
+      sums[i] = hn::Add(sums[i], p);
     }
   }
   return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
 }
 
-// p of tokens [begin, end).
-template <Form kForm>
-HWY_INLINE void clear_p(float* logits, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kBytes = kForm == Form::bf16 ? sizeof(std::uint16_t) : sizeof(float);
-  std::memset(reinterpret_cast<std::byte*>(logits) + begin * kBytes, 0,
-              static_cast<std::size_t>((end - begin) * kBytes));
-}
-
-template <Form kForm>
+template <bool kShort>
 SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const SpanBits* visible,
-                     const LogitMap& map) {
+                     float factor) {
   if (begin >= end) {
-    clear_p<kForm>(logits, 0, kSpanTokens);
+    std::fill_n(logits, kSpanTokens, 0.0f);
     return {};
   }
   const std::int64_t first = begin / kTileTokens * kTileTokens;
   const std::int64_t last = (end + kTileTokens - 1) / kTileTokens * kTileTokens;
-  const bool capped = map.softcap > 0.0f;
-  if (capped) cap_logits(logits, first, last, map);
-  const float factor = (capped ? 1.0f : map.scale) * kLog2E;
   const float masked = factor < 0.0f ? -kMinusInfinity : kMinusInfinity;  // -inf once scaled
   if (begin > first) mask_tile(logits, first, begin, end, masked);
   if (end < last) mask_tile(logits, last - kTileTokens, begin, end, masked);
   if (visible != nullptr) mask_bits(logits, first, last, *visible, masked);
   const float max = largest_scaled(logits, first, last, factor);
-  const float sum = exp_all<kForm>(logits, first, last, factor, max);
-  clear_p<kForm>(logits, 0, first);
-  clear_p<kForm>(logits, last, kSpanTokens);
+  const float sum = exp_all<kShort>(logits, first, last, factor, max);
+  std::fill(logits, logits + first, 0.0f);
+  std::fill(logits + last, logits + kSpanTokens, 0.0f);
   return {max, sum};
 }
 
@@ -239,9 +215,9 @@ void divide(float* values, float divisor, std::int64_t count) {
 }
 
 void export_softmax(KernelTable& table) {
-  table.softmax = softmax<Form::f32>;
-  table.softmax_rounded = softmax<Form::rounded>;
-  table.softmax_bf16 = softmax<Form::bf16>;
+  table.cap_logits = cap_logits;
+  table.softmax = softmax<false>;
+  table.softmax_fast = softmax<true>;
   table.fold = fold;
   table.divide = divide;
 }
