@@ -1,6 +1,7 @@
 #include "cpu/attend_block.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 
@@ -161,14 +162,19 @@ class Block {
   }
 
   void softmax_all(std::int64_t start, KernelTable::Softmax* softmax, AskAhead& ask) {
-    const LogitMap& map = call_.map;
-    for (std::int64_t j = 0; j < queries_.count; ++j) {
-      ask.ask(kSoftmaxRounds);
-      const TokenRange range = queries_.visible_in(start, j, 1);
-      float* logits = scratch_.logits + j * kSpanTokens;
-      if (map.is_capped()) call_.kernels.cap_logits(logits, range.begin, range.end, map);
-      scratch_.span_state[j] =
-          softmax(logits, range.begin, range.end, queries_.bits_in(j), map.factor());
+    std::array<SeenTokens, kSoftmaxRows> seen;
+    for (std::int64_t first = 0; first < queries_.count; first += kSoftmaxRows) {
+      const std::int64_t rows = std::min(kSoftmaxRows, queries_.count - first);
+      float* logits = scratch_.logits + first * kSpanTokens;
+      for (std::int64_t j = 0; j < rows; ++j) {
+        ask.ask(kSoftmaxRounds);
+        const TokenRange range = queries_.visible_in(start, first + j, 1);
+        seen[static_cast<std::size_t>(j)] = {range, queries_.bits_in(first + j)};
+        if (call_.map.is_capped()) {
+          call_.kernels.cap_logits(logits + j * kSpanTokens, range, call_.map);
+        }
+      }
+      softmax(logits, seen.data(), rows, call_.map.factor(), scratch_.span_state + first);
     }
   }
 

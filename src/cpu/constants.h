@@ -17,6 +17,8 @@ inline constexpr std::int64_t kLineBytes = 64;  // of a cache: what prefetching 
 
 // Speed only. Rounds of lines (cpu/ahead.h) asked for before the softmax of one row of a span.
 inline constexpr std::int64_t kSoftmaxRounds = 2;
+// Rows whose softmax is one call.
+inline constexpr std::int64_t kSoftmaxRows = 16;
 // Query rows of one work item, and queries (rows x heads of a group) taken through the
 // pages together: what 128 need of q, logits and outputs fits a 1 MiB L2 at 128 dims.
 inline constexpr std::int64_t kRowsPerItem = 32;

@@ -170,6 +170,13 @@ struct TableKernels {
 };
 inline constexpr std::int64_t kTableQueries = 4;
 
+// What a row sees of a span: the tokens of a range, of which `bits` names some, at least one,
+// unless it is null.
+struct SeenTokens {
+  TokenRange range;
+  const SpanBits* bits = nullptr;
+};
+
 // From a dot product to a logit.
 struct LogitMap {
   float scale = 1.0f;
@@ -264,15 +271,15 @@ struct KernelTable {
 
   // ---- The softmax of a row.
 
-  // The scaled and capped logits of tokens [begin, end), in place.
-  using CapLogits = void(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map);
+  // The scaled and capped logits of a row's tokens, in place.
+  using CapLogits = void(float* logits, TokenRange range, const LogitMap& map);
   CapLogits* cap_logits = nullptr;
-  // Turns one span's logits, once multiplied with `factor`, in place into p = 2^(logit - max) for
-  // tokens [begin, end), of which `visible` names some, at least one, unless it is null, and 0
-  // elsewhere; returns the max and the sum of p. The same bits whether a token is outside the range
-  // or not visible.
-  using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
-                               const SpanBits* visible, float factor);
+  // Turns the logits of one span, once multiplied with `factor`, in place into p = 2^(logit - max)
+  // for what each row sees, and 0 elsewhere; states become the max and the sum of p. Up to
+  // kSoftmaxRows rows, kSpanTokens apart. The same bits whether a token is outside the range or has
+  // no bit.
+  using Softmax = void(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
+                       SoftmaxState* states);
   Softmax* softmax = nullptr;
   // The same for p that are rounded to 16 bits afterwards.
   Softmax* softmax_fast = nullptr;

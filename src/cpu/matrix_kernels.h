@@ -18,13 +18,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/softmax_state.h"
 #include "core/token_range.h"
-#include "cpu/code_weights.h"
 
 namespace pagekv::inline v0::internal {
 
 class AskAhead;
+struct SeenTokens;
+struct SoftmaxState;
 struct SpanTiles;
 
 inline constexpr std::int64_t kMatrixQueries = 16;  // of one call
@@ -41,8 +41,8 @@ constexpr std::int64_t matrix_padded(std::int64_t dim) {
 struct MatrixKernels {
   // KernelTable::softmax_fast with p rounded to bf16 before they are summed; the second leaves
   // kSpanTokens bf16 from logits[0] on.
-  using Softmax = SoftmaxState(float* logits, std::int64_t begin, std::int64_t end,
-                               const SpanBits* visible, float factor);
+  using Softmax = void(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
+                       SoftmaxState* states);
   Softmax* softmax = nullptr;
   Softmax* softmax_packed = nullptr;
 

@@ -77,14 +77,14 @@ HWY_INLINE float exp2_scalar(float x) {
 
 // A pass of its own: folded into the masking pass as a branch, g++ 12 at -O3 compiles the AVX-512
 // code wrongly (15 of 16 lanes stay uncapped).
-void cap_logits(float* logits, std::int64_t begin, std::int64_t end, const LogitMap& map) {
+void cap_logits(float* logits, TokenRange range, const LogitMap& map) {
   const FloatTag d;
   const FloatVec scale = hn::Set(d, map.scale);
   const FloatVec cap = hn::Set(d, map.softcap);
   // tanh is 1 in f32 well before 20; beyond, Tanh() would convert huge numbers to integers.
   const FloatVec high = hn::Set(d, 20.0f);
   const FloatVec low = hn::Set(d, -20.0f);
-  for (std::int64_t t = begin / kTileTokens * kTileTokens; t < end; t += kLanes) {
+  for (std::int64_t t = range.begin / kTileTokens * kTileTokens; t < range.end; t += kLanes) {
     const FloatVec ratio = hn::Div(hn::Mul(hn::LoadU(d, logits + t), scale), cap);
     const FloatVec bounded = hn::Max(hn::Min(ratio, high), low);
     hn::StoreU(hn::Mul(cap, hn::Tanh(d, bounded)), d, logits + t);
@@ -159,24 +159,50 @@ HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, f
   return reduce_tile(sums, [](auto a, auto b) HWY_ATTR { return hn::Add(a, b); });
 }
 
-template <bool kShort>
-SoftmaxState softmax(float* logits, std::int64_t begin, std::int64_t end, const SpanBits* visible,
-                     float factor) {
-  if (begin >= end) {
-    std::fill_n(logits, kSpanTokens, 0.0f);
-    return {};
-  }
-  const std::int64_t first = begin / kTileTokens * kTileTokens;
-  const std::int64_t last = (end + kTileTokens - 1) / kTileTokens * kTileTokens;
+// Whole tiles of a range.
+HWY_INLINE TokenRange tiles_around(TokenRange range) {
+  return {range.begin / kTileTokens * kTileTokens,
+          (range.end + kTileTokens - 1) / kTileTokens * kTileTokens};
+}
+
+// The largest of what a row sees, once scaled; what it does not see of these tiles is -infinity.
+HWY_INLINE float mask_and_find_largest(float* logits, const SeenTokens& seen, float factor) {
+  const TokenRange range = seen.range;
+  if (range.begin >= range.end) return kMinusInfinity;
+  const TokenRange tiles = tiles_around(range);
   const float masked = factor < 0.0f ? -kMinusInfinity : kMinusInfinity;  // -inf once scaled
-  if (begin > first) mask_tile(logits, first, begin, end, masked);
-  if (end < last) mask_tile(logits, last - kTileTokens, begin, end, masked);
-  if (visible != nullptr) mask_bits(logits, first, last, *visible, masked);
-  const float max = largest_scaled(logits, first, last, factor);
-  const float sum = exp_all<kShort>(logits, first, last, factor, max);
-  std::fill(logits, logits + first, 0.0f);
-  std::fill(logits + last, logits + kSpanTokens, 0.0f);
-  return {max, sum};
+  if (range.begin > tiles.begin) mask_tile(logits, tiles.begin, range.begin, range.end, masked);
+  if (range.end < tiles.end) {
+    mask_tile(logits, tiles.end - kTileTokens, range.begin, range.end, masked);
+  }
+  if (seen.bits != nullptr) mask_bits(logits, tiles.begin, tiles.end, *seen.bits, masked);
+  return largest_scaled(logits, tiles.begin, tiles.end, factor);
+}
+
+template <bool kShort>
+HWY_INLINE float exp_seen(float* logits, const SeenTokens& seen, float factor, float max) {
+  if (seen.range.begin >= seen.range.end) {
+    std::fill_n(logits, kSpanTokens, 0.0f);
+    return 0.0f;
+  }
+  const TokenRange tiles = tiles_around(seen.range);
+  const float sum = exp_all<kShort>(logits, tiles.begin, tiles.end, factor, max);
+  std::fill(logits, logits + tiles.begin, 0.0f);
+  std::fill(logits + tiles.end, logits + kSpanTokens, 0.0f);
+  return sum;
+}
+
+// All maxima first: what waits for one keeps a processor from looking further ahead.
+template <bool kShort>
+void softmax(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
+             SoftmaxState* states) {
+  for (std::int64_t row = 0; row < rows; ++row) {
+    states[row].max = mask_and_find_largest(logits + row * kSpanTokens, seen[row], factor);
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    states[row].sum =
+        exp_seen<kShort>(logits + row * kSpanTokens, seen[row], factor, states[row].max);
+  }
 }
 
 // out = left_factor * left + right_factor * right, over dims in lanes. Adding 0 turns -0 into 0: a

@@ -31,12 +31,13 @@ constexpr PairBits kAllBits = std::numeric_limits<PairBits>::max();
 // Which tokens of each pair of tiles a row sees.
 struct Visible {
   PairBits pairs[kPairs];
-  bool all = true;
+  bool all;
 
-  Visible(std::int64_t begin, std::int64_t end, const SpanBits* bits) {
+  void set(TokenRange range, const SpanBits* bits) {
+    all = true;
     for (std::int64_t pair = 0; pair < kPairs; ++pair) {
       const std::int64_t first = pair * kPairTokens;
-      PairBits seen = up_to(end - first) & ~up_to(begin - first);
+      PairBits seen = up_to(range.end - first) & ~up_to(range.begin - first);
       if (bits != nullptr) {
         seen &= static_cast<PairBits>((*bits)[static_cast<std::size_t>(first / 64)] >> first % 64);
       }
@@ -140,27 +141,29 @@ HWY_INLINE float exp_all(float* logits, const Visible& visible, float factor, fl
   return _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1]));
 }
 
-template <bool kAll, bool kPacked>
-HWY_INLINE SoftmaxState of_seen(float* logits, const Visible& visible, float factor) {
-  const float max = largest<kAll>(logits, visible) * factor;
-  return {max, exp_all<kAll, kPacked>(logits, visible, factor, max)};
-}
-
+// All maxima first, as in cpu/softmax.cc.
 template <bool kPacked>
-SoftmaxState softmax_bf16(float* logits, std::int64_t begin, std::int64_t end, const SpanBits* bits,
-                          float factor) {
-  if (begin >= end) {
-    constexpr std::size_t kBytes = kPacked ? sizeof(std::uint16_t) : sizeof(float);
-    std::memset(logits, 0, kSpanTokens * kBytes);
-    return {};
-  }
+void softmax_bf16(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
+                  SoftmaxState* states) {
+  Visible visible[kSoftmaxRows];
   if (factor < 0.0f) {
-    for (std::int64_t t = begin; t < end; ++t) logits[t] = -logits[t];
+    for (std::int64_t i = 0; i < rows * kSpanTokens; ++i) logits[i] = -logits[i];
     factor = -factor;
   }
-  const Visible visible(begin, end, bits);
-  return visible.all ? of_seen<true, kPacked>(logits, visible, factor)
-                     : of_seen<false, kPacked>(logits, visible, factor);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    visible[row].set(seen[row].range, seen[row].bits);
+    const float* at = logits + row * kSpanTokens;
+    const float most =
+        visible[row].all ? largest<true>(at, visible[row]) : largest<false>(at, visible[row]);
+    const bool empty = seen[row].range.begin >= seen[row].range.end;
+    states[row].max = empty ? most : most * factor;  // -infinity whatever the factor
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* at = logits + row * kSpanTokens;
+    const float max = states[row].max;
+    states[row].sum = visible[row].all ? exp_all<true, kPacked>(at, visible[row], factor, max)
+                                       : exp_all<false, kPacked>(at, visible[row], factor, max);
+  }
 }
 
 void export_softmax_bf16(KernelTable& table) {
