@@ -260,9 +260,14 @@ HWY_INLINE void weigh_group(const Multiples& multiples, const float* p, const fl
                             std::uint32_t* first, std::uint32_t* second) {
   const FloatTag d;
   HWY_UNROLL(8)
-  for (std::int64_t i = 0; i < kSpanTokens; i += kLanes) {
-    const FloatVec weights = hn::Mul(hn::LoadU(d, p + i), hn::LoadU(d, scales + i));
-    pack_quads(multiples.of(d, weights), first + i / kQuad, second + i / kQuad);
+  for (std::int64_t i = 0; i < kSpanTokens; i += kPackVectors * kLanes) {
+    IntVec integers[kPackVectors];
+    for (std::int64_t j = 0; j < kPackVectors; ++j) {
+      const std::int64_t at = i + j * kLanes;
+      const FloatVec weights = hn::Mul(hn::LoadU(d, p + at), hn::LoadU(d, scales + at));
+      integers[j] = multiples.of(d, weights);
+    }
+    pack_quads(integers, first + i / kQuad, second + i / kQuad);
   }
 }
 

@@ -4,6 +4,17 @@
 
 #include "cpu/quads-inl.h"
 
+// Of values that fit: the instruction alone, where Highway looks for those that do not.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToSigned<D>> nearest_integers(D /* d */, hn::Vec<D> values) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kLanesOf<D> == 16) {
+    return hn::Vec<hn::RebindToSigned<D>>{_mm512_cvtps_epi32(values.raw)};
+  }
+#endif
+  return hn::NearestInt(values);
+}
+
 // Integers for values of at most `largest` magnitude: what they are multiples of, and which.
 struct Multiples {
   float factor;
@@ -14,7 +25,8 @@ struct Multiples {
   }
   template <class D>
   HWY_INLINE hn::Vec<hn::RebindToSigned<D>> of(D d, hn::Vec<D> values) const {
-    return hn::NearestInt(hn::Mul(hn::Mul(values, hn::Set(d, lift_)), hn::Set(d, inverse_)));
+    const auto lifted = hn::Mul(values, hn::Set(d, lift_));
+    return nearest_integers(d, hn::Mul(lifted, hn::Set(d, inverse_)));
   }
 
  private:

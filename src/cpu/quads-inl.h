@@ -62,15 +62,21 @@ HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* high, std
     *low |= (static_cast<std::uint32_t>(integers[i]) & 0xff) << (8 * i);
   }
 }
-// kLanes / 4 quads.
-HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* high, std::uint32_t* low) {
-  const IntTag d;
-  const hn::RebindToUnsigned<IntTag> du;
-  const hn::Rebind<std::uint8_t, IntTag> d8;
-  const IntVec upper = hn::ShiftRight<8>(hn::Add(integers, hn::Set(d, 128)));
-  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, upper)), d8, reinterpret_cast<std::uint8_t*>(high));
-  hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, integers)), d8,
-             reinterpret_cast<std::uint8_t*>(low));
+// Vectors of integers that become quads together: 16 of the 64.
+inline constexpr std::int64_t kPackVectors = 4;
+HWY_INLINE void pack_quads(const IntVec* integers, std::uint32_t* high, std::uint32_t* low) {
+  const __m512i first = _mm512_packs_epi32(integers[0].raw, integers[1].raw);
+  const __m512i second = _mm512_packs_epi32(integers[2].raw, integers[3].raw);
+  const __m512i half = _mm512_set1_epi16(128);
+  const __m512i upper = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(first, half), 8),
+                                           _mm512_srai_epi16(_mm512_add_epi16(second, half), 8));
+  const __m512i byte = _mm512_set1_epi16(255);
+  const __m512i lower =
+      _mm512_packus_epi16(_mm512_and_si512(first, byte), _mm512_and_si512(second, byte));
+  // Block i of 16 bytes has quad i of each vector.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(high, _mm512_permutexvar_epi32(order, upper));
+  _mm512_storeu_si512(low, _mm512_permutexvar_epi32(order, lower));
 }
 #else
 struct QuadCodes {
@@ -114,9 +120,10 @@ HWY_INLINE void pack_quad(const std::int32_t* integers, std::uint32_t* even, std
   *even = pack_pair(integers[0], integers[2]);
   *odd = pack_pair(integers[1], integers[3]);
 }
-HWY_INLINE void pack_quads(IntVec integers, std::uint32_t* even, std::uint32_t* odd) {
+inline constexpr std::int64_t kPackVectors = 1;
+HWY_INLINE void pack_quads(const IntVec* integers, std::uint32_t* even, std::uint32_t* odd) {
   alignas(64) std::int32_t lanes[kLanes];
-  hn::Store(integers, IntTag(), lanes);
+  hn::Store(*integers, IntTag(), lanes);
   for (std::int64_t quad = 0; quad < kLanes / 4; ++quad) {
     pack_quad(lanes + 4 * quad, even + quad, odd + quad);
   }

@@ -43,31 +43,25 @@ HWY_INLINE hn::Vec<D> exp2_of_fraction(D d, hn::Vec<D> f) {
   return hn::MulAdd(power, f, hn::Set(d, 1.0f));
 }
 
-// power * 2^whole, exactly, and 0 where x is less than `least`. `whole` >= -125.
-template <class D>
-HWY_INLINE hn::Vec<D> scale_power(D d, hn::Vec<D> power, hn::Vec<D> whole, hn::Vec<D> x,
-                                  hn::Vec<D> least) {
-#if HWY_TARGET == HWY_AVX3
-  if constexpr (kLanesOf<D> == 16) {
-    const auto kept = hn::Ge(x, least);
-    return hn::Vec<D>{_mm512_maskz_scalef_ps(kept.raw, power.raw, whole.raw)};
-  }
-#endif
-  const hn::RebindToSigned<D> di;
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
-  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, power), exponent));
-  return hn::IfThenElseZero(hn::Ge(x, least), scaled);
-}
-
 // 2^x for x <= 0, relative error below 2e-7 (kShort: 3e-6); exactly 1 at 0, exactly 0 below -125,
-// where -infinity is.
+// where -infinity and NaN are.
 template <bool kShort = false, class D>
 HWY_INLINE hn::Vec<D> exp2_below_one(D d, hn::Vec<D> x) {
   const auto least = hn::Set(d, -125.0f);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kLanesOf<D> == 16) {  // the same bits: a power of two is an exact factor
+    const auto whole = hn::Round(x);
+    const auto power = exp2_of_fraction<kShort>(d, hn::Sub(x, whole));
+    return hn::Vec<D>{_mm512_maskz_scalef_ps(hn::Ge(x, least).raw, power.raw, whole.raw)};
+  }
+#endif
   const auto clamped = hn::Max(x, least);
   const auto whole = hn::Round(clamped);
+  const hn::RebindToSigned<D> di;
+  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, whole));
   const auto power = exp2_of_fraction<kShort>(d, hn::Sub(clamped, whole));
-  return scale_power(d, power, whole, x, least);
+  const auto scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, power), exponent));
+  return hn::IfThenElseZero(hn::Ge(x, least), scaled);
 }
 
 HWY_INLINE float exp2_scalar(float x) {
@@ -91,65 +85,59 @@ void cap_logits(float* logits, TokenRange range, const LogitMap& map) {
   }
 }
 
-// Tokens of a tile outside [begin, end) get `masked`.
-HWY_INLINE void mask_tile(float* logits, std::int64_t tile, std::int64_t begin, std::int64_t end,
-                          float masked) {
+// Tokens of a tile outside `range` get -infinity.
+HWY_INLINE void mask_tile(float* logits, std::int64_t tile, TokenRange range) {
   const FloatTag d;
-  const FloatVec first = hn::Set(d, static_cast<float>(begin));
-  const FloatVec last = hn::Set(d, static_cast<float>(end));
+  const FloatVec first = hn::Set(d, static_cast<float>(range.begin));
+  const FloatVec last = hn::Set(d, static_cast<float>(range.end));
   for (std::int64_t at = tile; at < tile + kTileTokens; at += kLanes) {
     const FloatVec token = hn::Iota(d, static_cast<float>(at));
     const auto visible = hn::And(hn::Ge(token, first), hn::Lt(token, last));
     const FloatVec logit = hn::LoadU(d, logits + at);
-    hn::StoreU(hn::IfThenElse(visible, logit, hn::Set(d, masked)), d, logits + at);
+    hn::StoreU(hn::IfThenElse(visible, logit, hn::Set(d, kMinusInfinity)), d, logits + at);
   }
 }
 
-// Tokens of whole tiles [first, last) that have no bit get `masked`.
-HWY_NOINLINE void mask_bits(float* logits, std::int64_t first, std::int64_t last,
-                            const SpanBits& visible, float masked) {
+// Tokens of whole tiles that have no bit get -infinity.
+HWY_NOINLINE void mask_bits(float* logits, TokenRange tiles, const SpanBits& visible) {
   const FloatTag d;
-  for (std::int64_t at = first; at < last; at += kLanes) {
+  for (std::int64_t at = tiles.begin; at < tiles.end; at += kLanes) {
     const std::uint64_t word = visible[static_cast<std::size_t>(at / 64)] >> (at % 64);
     std::uint8_t bytes[8];  // as many are read, whatever the vector's width
     for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<std::uint8_t>(word >> (8 * i));
     const FloatVec logit = hn::LoadU(d, logits + at);
-    hn::StoreU(hn::IfThenElse(hn::LoadMaskBits(d, bytes), logit, hn::Set(d, masked)), d,
+    hn::StoreU(hn::IfThenElse(hn::LoadMaskBits(d, bytes), logit, hn::Set(d, kMinusInfinity)), d,
                logits + at);
   }
 }
 
-// The largest of scale * logits over whole tiles [first, last).
-HWY_INLINE float largest_scaled(const float* logits, std::int64_t first, std::int64_t last,
-                                float factor) {
+// The largest logit of whole tiles.
+HWY_INLINE float largest(const float* logits, TokenRange tiles) {
   const FloatTag d;
-  const FloatVec scale = hn::Set(d, factor);
   FloatVec max[kTileVectors];
   for (FloatVec& each : max) each = hn::Set(d, kMinusInfinity);
-  for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; tile += kTileTokens) {
     HWY_UNROLL(16)
     for (std::int64_t i = 0; i < kTileVectors; ++i) {
-      const FloatVec logit = hn::LoadU(d, logits + tile + i * kLanes);
-      max[i] = hn::Max(max[i], hn::Mul(logit, scale));
+      max[i] = hn::Max(max[i], hn::LoadU(d, logits + tile + i * kLanes));
     }
   }
   return reduce_tile(max, [](auto a, auto b) HWY_ATTR { return hn::Max(a, b); });
 }
 
-// p = 2^(factor * logit - max) of whole tiles [first, last), in place; returns their sum.
+// p = 2^(factor * logit - max) of whole tiles, in place; returns their sum.
 template <bool kShort>
-HWY_INLINE float exp_all(float* logits, std::int64_t first, std::int64_t last, float factor,
-                         float max) {
+HWY_INLINE float exp_all(float* logits, TokenRange tiles, float factor, float max) {
   const FloatTag d;
   const FloatVec scale = hn::Set(d, factor);
   const FloatVec shift = hn::Set(d, max);
   FloatVec sums[kTileVectors];
   for (FloatVec& sum : sums) sum = hn::Zero(d);
-  for (std::int64_t tile = first; tile < last; tile += kTileTokens) {
+  for (std::int64_t tile = tiles.begin; tile < tiles.end; tile += kTileTokens) {
     HWY_UNROLL(16)
     for (std::int64_t i = 0; i < kTileVectors; ++i) {
       float* at = logits + tile + i * kLanes;
-      // The product is rounded as it was when the max was found: none exceeds it.
+      // The product is rounded as the max is: none exceeds it.
       const FloatVec x = hn::Sub(hn::Mul(hn::LoadU(d, at), scale), shift);
       const FloatVec p = exp2_below_one<kShort>(d, x);
       hn::StoreU(p, d, at);
@@ -165,18 +153,14 @@ HWY_INLINE TokenRange tiles_around(TokenRange range) {
           (range.end + kTileTokens - 1) / kTileTokens * kTileTokens};
 }
 
-// The largest of what a row sees, once scaled; what it does not see of these tiles is -infinity.
-HWY_INLINE float mask_and_find_largest(float* logits, const SeenTokens& seen, float factor) {
+// The largest of what a row sees; what it does not see of these tiles is -infinity.
+HWY_INLINE float mask_and_find_largest(float* logits, const SeenTokens& seen) {
   const TokenRange range = seen.range;
-  if (range.begin >= range.end) return kMinusInfinity;
   const TokenRange tiles = tiles_around(range);
-  const float masked = factor < 0.0f ? -kMinusInfinity : kMinusInfinity;  // -inf once scaled
-  if (range.begin > tiles.begin) mask_tile(logits, tiles.begin, range.begin, range.end, masked);
-  if (range.end < tiles.end) {
-    mask_tile(logits, tiles.end - kTileTokens, range.begin, range.end, masked);
-  }
-  if (seen.bits != nullptr) mask_bits(logits, tiles.begin, tiles.end, *seen.bits, masked);
-  return largest_scaled(logits, tiles.begin, tiles.end, factor);
+  if (range.begin > tiles.begin) mask_tile(logits, tiles.begin, range);
+  if (range.end < tiles.end) mask_tile(logits, tiles.end - kTileTokens, range);
+  if (seen.bits != nullptr) mask_bits(logits, tiles, *seen.bits);
+  return largest(logits, tiles);
 }
 
 template <bool kShort>
@@ -186,7 +170,7 @@ HWY_INLINE float exp_seen(float* logits, const SeenTokens& seen, float factor, f
     return 0.0f;
   }
   const TokenRange tiles = tiles_around(seen.range);
-  const float sum = exp_all<kShort>(logits, tiles.begin, tiles.end, factor, max);
+  const float sum = exp_all<kShort>(logits, tiles, factor, max);
   std::fill(logits, logits + tiles.begin, 0.0f);
   std::fill(logits + tiles.end, logits + kSpanTokens, 0.0f);
   return sum;
@@ -196,8 +180,14 @@ HWY_INLINE float exp_seen(float* logits, const SeenTokens& seen, float factor, f
 template <bool kShort>
 void softmax(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
              SoftmaxState* states) {
+  if (factor < 0.0f) {
+    for (std::int64_t i = 0; i < rows * kSpanTokens; ++i) logits[i] = -logits[i];
+    factor = -factor;
+  }
   for (std::int64_t row = 0; row < rows; ++row) {
-    states[row].max = mask_and_find_largest(logits + row * kSpanTokens, seen[row], factor);
+    const bool empty = seen[row].range.begin >= seen[row].range.end;
+    float* at = logits + row * kSpanTokens;
+    states[row].max = empty ? kMinusInfinity : mask_and_find_largest(at, seen[row]) * factor;
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     states[row].sum =

@@ -152,10 +152,10 @@ void softmax_bf16(float* logits, const SeenTokens* seen, std::int64_t rows, floa
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     visible[row].set(seen[row].range, seen[row].bits);
+    const bool empty = seen[row].range.begin >= seen[row].range.end;
     const float* at = logits + row * kSpanTokens;
     const float most =
         visible[row].all ? largest<true>(at, visible[row]) : largest<false>(at, visible[row]);
-    const bool empty = seen[row].range.begin >= seen[row].range.end;
     states[row].max = empty ? most : most * factor;  // -infinity whatever the factor
   }
   for (std::int64_t row = 0; row < rows; ++row) {
