@@ -12,8 +12,8 @@ namespace pagekv::inline v0::internal {
 
 void load_query(const AttendCall& call, std::int64_t row, std::int64_t query_head, float* q) {
   const Rows& rows = call.args.q;
-  call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](
-      row_address(rows, row, query_head), q, call.shape.key_dim);
+  call.kernels.to_float[dtype_index(rows.dtype)](row_address(rows, row, query_head), q,
+                                                 call.shape.key_dim);
   if (call.layer.format.k.is_rotated()) call.kernels.rotate(rotation(call.shape.key_dim), q);
 }
 

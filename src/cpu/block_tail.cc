@@ -29,8 +29,7 @@ VectorCodec f32_codec(const VectorCodec& stored) {
 
 void load_row(const AttendCall& call, const Rows& rows, std::int64_t row, std::int64_t kv_head,
               const SideShape& side, float* to) {
-  call.kernels.convert[dtype_index(rows.dtype)][dtype_index(DType::f32)](
-      row_address(rows, row, kv_head), to, side.dim);
+  call.kernels.to_float[dtype_index(rows.dtype)](row_address(rows, row, kv_head), to, side.dim);
   if (side.rotation != nullptr) call.kernels.rotate(*side.rotation, to);
 }
 

@@ -74,12 +74,31 @@ bool convert(const void* from, void* to, std::int64_t count) {
   }
 }
 
+// Not load_f32(): it has no infinities and NaN of f16 on every target.
+template <DType kFrom, class DU>
+HWY_INLINE void widen_run(DU du, const void* from, float* to, std::int64_t begin,
+                          std::int64_t end) {
+  constexpr std::int64_t kStep = static_cast<std::int64_t>(hn::MaxLanes(DU()));
+  for (std::int64_t i = begin; i < end; i += kStep) {
+    const auto bits = convert_bits<kFrom, DType::f32>(load_bits<kFrom>(du, from, i));
+    store_bits<DType::f32>(du, bits, to, i);
+  }
+}
+
+template <DType kFrom>
+void to_float(const void* from, float* to, std::int64_t count) {
+  const std::int64_t whole = count / kLanes * kLanes;
+  widen_run<kFrom>(hn::RebindToUnsigned<FloatTag>(), from, to, 0, whole);
+  widen_run<kFrom>(hn::RebindToUnsigned<TailTag>(), from, to, whole, count);
+}
+
 void export_convert(KernelTable& table) {
   const auto bind_from = [&table]<DType kFrom>() {
     auto& row = table.convert[dtype_index(kFrom)];
     row[dtype_index(DType::f32)] = convert<kFrom, DType::f32>;
     row[dtype_index(DType::f16)] = convert<kFrom, DType::f16>;
     row[dtype_index(DType::bf16)] = convert<kFrom, DType::bf16>;
+    table.to_float[dtype_index(kFrom)] = to_float<kFrom>;
   };
   bind_from.template operator()<DType::f32>();
   bind_from.template operator()<DType::f16>();

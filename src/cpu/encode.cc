@@ -41,8 +41,8 @@ class VectorWriter {
       : kernels_(kernels),
         shape_(side_shape(codec, planes, dim)),
         as_given_(codec.kind() == CodecKind::dense && !codec.is_rotated()),
-        convert_(kernels.convert[dtype_index(type)]
-                                [dtype_index(as_given_ ? codec.dtype() : DType::f32)]),
+        convert_(kernels.convert[dtype_index(type)][dtype_index(codec.dtype())]),
+        to_float_(kernels.to_float[dtype_index(type)]),
         encode_(kernels.encode[codec_index(codec)]) {}
 
   const KernelTable& kernels() const { return kernels_; }
@@ -50,23 +50,32 @@ class VectorWriter {
   // Up to kTileTokens rows into planes whose rows are contiguous. Returns those that cannot be
   // stored, a bit each.
   std::uint32_t operator()(const HeadRows& rows, const PlanePointers& to) const {
-    alignas(64) std::array<float, kTileTokens * kMaxHeadDim> values;
-    std::uint32_t refused = 0;
-    for (std::int64_t row = 0; row < rows.count; ++row) {
-      const std::byte* from = rows.first + row * rows.stride;
-      void* into = values.data() + row * shape_.dim;
-      if (as_given_) into = to[0] + row * shape_.row_bytes[0];
-      if (!convert_(from, into, shape_.dim)) refused |= 1u << row;
-    }
-    if (as_given_) return refused;
-    return refused | encode_(values.data(), rows.count, shape_, to);
+    return as_given_ ? convert_rows(rows, to) : encode_rows(rows, to);
   }
 
  private:
+  std::uint32_t convert_rows(const HeadRows& rows, const PlanePointers& to) const {
+    std::uint32_t refused = 0;
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      std::byte* into = to[0] + row * shape_.row_bytes[0];
+      if (!convert_(rows.first + row * rows.stride, into, shape_.dim)) refused |= 1u << row;
+    }
+    return refused;
+  }
+
+  std::uint32_t encode_rows(const HeadRows& rows, const PlanePointers& to) const {
+    alignas(64) std::array<float, kTileTokens * kMaxHeadDim> values;
+    for (std::int64_t row = 0; row < rows.count; ++row) {
+      to_float_(rows.first + row * rows.stride, values.data() + row * shape_.dim, shape_.dim);
+    }
+    return encode_(values.data(), rows.count, shape_, to);
+  }
+
   const KernelTable& kernels_;
   SideShape shape_;
   bool as_given_;
   KernelTable::Convert* convert_;
+  KernelTable::ToFloat* to_float_;
   KernelTable::Encode* encode_;
 };
 

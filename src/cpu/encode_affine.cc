@@ -89,12 +89,18 @@ HWY_INLINE Way find_scales(Groups& groups) {
   return hn::AllTrue(d, invertible) ? Way::product : Way::quotient;
 }
 
+// How many steps of its scale an element is above the bias; never below 0.
+template <bool kDivide, class D>
+HWY_INLINE hn::Vec<D> steps_above(hn::Vec<D> above, hn::Vec<D> factor) {
+  return kDivide ? hn::Div(above, factor) : hn::Mul(above, factor);
+}
+
 // Codes by a product with the inverse of the scale, or by division, which takes three times as
 // long. The product is off by less than 2^-22 of the quotient, so both have the same code unless
-// the product is that close to the middle between two: false then, and the codes mean nothing.
+// the product is that close to the middle between two: then the vector is divided.
 template <int kBits, bool kDivide, class D>
-HWY_INLINE bool choose_codes(D d, const float* values, const Groups& groups, std::int64_t begin,
-                             std::int64_t end, std::uint8_t* codes) {
+HWY_INLINE void choose_codes(D d, const float* values, const Groups& groups, std::int64_t group,
+                             std::uint8_t* codes) {
   constexpr float kLast = static_cast<float>((1 << kBits) - 1);
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<std::uint8_t, D> d8;
@@ -102,45 +108,40 @@ HWY_INLINE bool choose_codes(D d, const float* values, const Groups& groups, std
   const auto clear = hn::Set(d, 0.5f - (kLast + 1) * 0x1p-21f);
   // Adding it rounds to whole numbers, ties to even, and leaves them in the low bits.
   const auto rounder = hn::Set(d, 0x1.8p23f);
-  auto decided = hn::Eq(last, last);
-  for (std::int64_t group = begin; group < end; ++group) {
-    const auto at = static_cast<std::size_t>(group);
-    const auto factor = hn::Set(d, kDivide ? groups.scale[at] : groups.inverse[at]);
-    const auto bias = hn::Set(d, groups.bias[at]);
-    for (std::int64_t i = group * groups.size; i < (group + 1) * groups.size; i += kLanesOf<D>) {
-      const auto above = hn::Sub(hn::LoadU(d, values + i), bias);
-      const auto steps = kDivide ? hn::Div(above, factor) : hn::Mul(above, factor);
-      const auto within = hn::Min(hn::Max(steps, hn::Zero(d)), last);
-      const auto rounded = hn::Add(within, rounder);
-      if constexpr (!kDivide) {
-        const auto off = hn::Abs(hn::Sub(within, hn::Sub(rounded, rounder)));
-        decided = hn::And(decided, hn::Le(off, clear));
+  const auto at = static_cast<std::size_t>(group);
+  const auto scale = hn::Set(d, groups.scale[at]);
+  const auto factor = kDivide ? scale : hn::Set(d, groups.inverse[at]);
+  const auto bias = hn::Set(d, groups.bias[at]);
+  for (std::int64_t i = group * groups.size; i < (group + 1) * groups.size; i += kLanesOf<D>) {
+    const auto above = hn::Sub(hn::LoadU(d, values + i), bias);
+    const auto within = hn::Min(steps_above<kDivide, D>(above, factor), last);
+    auto rounded = hn::Add(within, rounder);
+    if constexpr (!kDivide) {
+      const auto off = hn::Abs(hn::Sub(within, hn::Sub(rounded, rounder)));
+      if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Le(off, clear)))) {
+        rounded = hn::Add(hn::Min(steps_above<true, D>(above, scale), last), rounder);
       }
-      hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, rounded)), d8, codes + i);
     }
+    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, rounded)), d8, codes + i);
   }
-  return hn::AllTrue(d, decided);
 }
 
-// Groups of one vector after the other.
 template <int kBits, class D>
-HWY_INLINE void encode_groups(D d, const float* values, std::int64_t groups_per_row, Groups& groups,
-                              std::uint8_t* codes) {
+HWY_INLINE void encode_groups(D d, const float* values, Groups& groups, std::uint8_t* codes) {
   find_ranges(d, values, groups);
   const Way way = find_scales<kBits>(groups);
-  for (std::int64_t row = 0; row < groups.count && way != Way::reference; row += groups_per_row) {
-    const std::int64_t end = row + groups_per_row;
-    if (way == Way::product && choose_codes<kBits, false>(d, values, groups, row, end, codes)) {
-      continue;
+  for (std::int64_t group = 0; group < groups.count; ++group) {
+    if (way == Way::product) {
+      choose_codes<kBits, false>(d, values, groups, group, codes);
+    } else if (way == Way::quotient) {
+      choose_codes<kBits, true>(d, values, groups, group, codes);
+    } else {
+      const std::int64_t first = group * groups.size;
+      const AffineGroup made =
+          internal::encode_affine(values + first, groups.size, kBits, codes + first);
+      groups.scale[static_cast<std::size_t>(group)] = made.scale;
+      groups.bias[static_cast<std::size_t>(group)] = made.bias;
     }
-    choose_codes<kBits, true>(d, values, groups, row, end, codes);
-  }
-  for (std::int64_t group = 0; group < groups.count && way == Way::reference; ++group) {
-    const std::int64_t first = group * groups.size;
-    const AffineGroup made =
-        internal::encode_affine(values + first, groups.size, kBits, codes + first);
-    groups.scale[static_cast<std::size_t>(group)] = made.scale;
-    groups.bias[static_cast<std::size_t>(group)] = made.bias;
   }
 }
 
@@ -153,9 +154,9 @@ std::uint32_t encode_affine(float* values, std::int64_t rows, const SideShape& s
   groups.size = shape.group;
   groups.count = rows * shape.groups;
   if (shape.group % kLanes == 0) {
-    encode_groups<kBits>(FloatTag(), values, shape.groups, groups, room.codes(to[0]));
+    encode_groups<kBits>(FloatTag(), values, groups, room.codes(to[0]));
   } else {
-    encode_groups<kBits>(TailTag(), values, shape.groups, groups, room.codes(to[0]));
+    encode_groups<kBits>(TailTag(), values, groups, room.codes(to[0]));
   }
   store_scales(shape.scales, groups.scale.data(), groups.count, to[1]);
   store_scales(shape.scales, groups.bias.data(), groups.count, to[2]);

@@ -195,6 +195,9 @@ struct KernelTable {
   // elements are finite. Equal bytes on every target. [from][to]
   using Convert = bool(const void* from, void* to, std::int64_t count);
   std::array<std::array<Convert*, kDTypes>, kDTypes> convert{};
+  // `count` elements (a multiple of 8), finite or not. [from]
+  using ToFloat = void(const void* from, float* to, std::int64_t count);
+  std::array<ToFloat*, kDTypes> to_float{};
 
   // ---- Vectors of one head, with the bytes and bits of codec/stored_vector.h.
 

@@ -91,6 +91,32 @@ TEST(Convert, EveryTargetStoresTheScalarBytes) {
   }
 }
 
+// NaN is the same NaN or another.
+TEST(Convert, EveryTargetWidensEveryPattern) {
+  constexpr std::uint64_t kSeed = 4;
+  for (const KernelTable& table : kernel_tables()) {
+    for (const DType from : kTypes) {
+      SCOPED_TRACE(::testing::Message() << table.name << ": " << name(from) << ", seed " << kSeed);
+      const std::vector<std::byte> input = patterns(from, kSeed);
+      const std::size_t count = input.size() / static_cast<std::size_t>(size_bytes(from)) / 24 * 24;
+      std::vector<float> got(count + 8, 1.5f);
+      for (std::size_t at = 0; at < count; at += 24) {  // whole vectors and what is left
+        table.to_float[dtype_index(from)](
+            input.data() + at * static_cast<std::size_t>(size_bytes(from)), got.data() + at, 24);
+      }
+      std::int64_t wrong = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const float want =
+            load_element(from, input.data() + i * static_cast<std::size_t>(size_bytes(from)));
+        wrong += std::isnan(want) ? !std::isnan(got[i])
+                                  : std::memcmp(&got[i], &want, sizeof(float)) != 0;
+      }
+      EXPECT_EQ(wrong, 0);
+      EXPECT_EQ(got[count], 1.5f);
+    }
+  }
+}
+
 TEST(Convert, WritesExactlyCountElements) {
   for (const KernelTable& table : kernel_tables()) {
     for (const DType to : kTypes) {
