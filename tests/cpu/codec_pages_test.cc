@@ -119,6 +119,26 @@ TEST_P(OnTarget, PagesHoldTheBytesOfTheReference) {
   });
 }
 
+// The first row with such an element is named, whatever type it is given in.
+TEST_P(OnTarget, WhatIsNotFiniteIsFoundInEveryType) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for_shapes(9150, [&](const CacheShape& shape, Random& random) {
+    for (const DType type : kAllDTypes) {
+      for (const float bad : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        for (const bool keys : {true, false}) {
+          Data data = random_data(random, shape, type, 20);
+          Tensor& to = keys ? data.k : data.v;
+          const std::int64_t row = pick(random, 0, 19);
+          to.set(row, pick(random, 0, shape.kv_heads - 1),
+                 pick(random, 0, static_cast<int>(to.dim()) - 1), bad);
+          const PagedCache cache(make_device(GetParam()), shape, {32}, kPages);
+          ASSERT_EQ(write(cache, data, 0, 20), row) << name(type) << ' ' << bad;
+        }
+      }
+    }
+  });
+}
+
 // Of gathered rows every element is that of its vector alone, rounded once.
 TEST_P(OnTarget, GatherGivesWhatTheVectorsStandFor) {
   for_shapes(9200, [&](const CacheShape& shape, Random& random) {
