@@ -176,7 +176,7 @@ void BlockValues::add_tables(std::int64_t start, const SpanTiles& span, AskAhead
   const SideShape& side = call_.value_side;
   const TableKernels& tables = kernels_.tables;
   SpanBits large{};
-  tables.load_scales(span, side, scratch_.code_scales, nullptr, large);
+  tables.load_scales(span, side, scratch_.code_scales, large);
   if (queries_.count >= kWideQueries) {
     add_table_panels(start, span);
   } else {

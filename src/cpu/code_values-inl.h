@@ -6,45 +6,15 @@
 // a byte of the row has, which saves moving them apart before. Either way all that a vector has is
 // of one group. code_positions() has the order of dims that this leaves.
 
-// Where the bytes of 8 streams, kBits each, belong: first four at a time to the 16 that their
-// stream is in, then one by one to the low bytes of their 64 bits.
-template <int kBits>
-struct StreamOrder {
-  alignas(64) std::array<std::int32_t, 16> four{};
-  alignas(64) std::array<std::uint8_t, 64> byte{};
-  constexpr StreamOrder() {
-    for (std::size_t at = 0; at < 64; ++at) {
-      const std::size_t block = at / 16 * 2 * kBits;  // first byte of its streams
-      if (at % 4 == 0) four[at / 4] = static_cast<std::int32_t>(block / 4 + at % 16 / 4) % 16;
-      const std::size_t from = block % 4 + at % 16 / 8 * kBits + at % 8;
-      byte[at] = static_cast<std::uint8_t>(at % 8 < kBits ? from : 0x80);  // which gives 0
-    }
-  }
-};
-template <int kBits>
-inline constexpr StreamOrder<kBits> kStreamOrder{};
-
 // kBytes / 8 streams of 8 codes, kBits bytes each, one after the other at `from`: each as the low
 // bits of a lane. Reads no byte behind them.
 template <int kBits>
 HWY_INLINE StreamVec load_streams(const std::uint8_t* from) {
-  const StreamTag d;
-  if constexpr (kBytes == 64) {
-    const ByteTag d8;
-    const IntTag d32;
-    const auto& order = kStreamOrder<kBits>;
-    const auto bytes = hn::MaskedLoad(hn::FirstN(d8, 8 * kBits), d8, from);
-    const auto blocks =
-        hn::TableLookupLanes(hn::BitCast(d32, bytes), hn::SetTableIndices(d32, order.four.data()));
-    return hn::BitCast(
-        d, hn::TableLookupBytesOr0(hn::BitCast(d8, blocks), hn::Load(d8, order.byte.data())));
-  } else {
-    alignas(64) std::uint64_t streams[kBytes / 8];
-    for (std::int64_t i = 0; i < kBytes / 8; ++i) {
-      streams[i] = load_stream<kBits>(reinterpret_cast<const std::byte*>(from) + i * kBits);
-    }
-    return hn::Load(d, streams);
+  alignas(64) std::uint64_t streams[kBytes / 8];
+  for (std::int64_t i = 0; i < kBytes / 8; ++i) {
+    streams[i] = load_stream<kBits>(reinterpret_cast<const std::byte*>(from) + i * kBits);
   }
+  return hn::Load(StreamTag(), streams);
 }
 
 // codes_to_bytes() in lanes.

@@ -151,9 +151,9 @@ struct CodeKernels {
 // All null on targets with vectors of less than 8 floats. Arrays in the order of kCodebookWidths.
 struct TableKernels {
   // scales[group][token] of the span's tokens. Those beyond kLarge become 0, and their tokens are
-  // marked. (Affine codes also have biases.)
+  // marked.
   using LoadScales = void(const SpanTiles& span, const SideShape& shape, float* scales,
-                          float* biases, SpanBits& large);
+                          SpanBits& large);
   LoadScales* load_scales = nullptr;
   // weights[group][query][token] = p[query][token] * scales[group][token]
   using Weigh = void(const SpanTiles& span, const SideShape& shape, const float* scales,

@@ -35,17 +35,21 @@ HWY_INLINE void mark_large(FloatTag d, FloatVec scale, std::int64_t token, SpanB
   }
 }
 
-// Of a tile's tokens with two or four groups, from [token][group] to [group][token].
+// Of a tile's tokens, from [token][group] to [group][token].
 HWY_INLINE void part_scales(FloatTag d, const float* from, std::int64_t groups, float* to) {
-  for (std::int64_t token = 0; token < kTileTokens; token += kLanes) {
+  const hn::RebindToSigned<FloatTag> di;
+  const auto offsets = hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<std::int32_t>(groups)));
+  for (std::int64_t token = 0; token < kTileTokens; token += kLanes, from += kLanes * groups) {
     FloatVec parts[4];
-    if (groups == 2) {
-      hn::LoadInterleaved2(d, from + token * 2, parts[0], parts[1]);
-    } else {
-      hn::LoadInterleaved4(d, from + token * 4, parts[0], parts[1], parts[2], parts[3]);
+    switch (groups) {
+      case 2: hn::LoadInterleaved2(d, from, parts[0], parts[1]); break;
+      case 3: hn::LoadInterleaved3(d, from, parts[0], parts[1], parts[2]); break;
+      case 4: hn::LoadInterleaved4(d, from, parts[0], parts[1], parts[2], parts[3]); break;
+      default: break;
     }
     for (std::int64_t group = 0; group < groups; ++group) {
-      hn::StoreU(parts[group], d, to + group * kSpanTokens + token);
+      const FloatVec part = groups <= 4 ? parts[group] : hn::GatherIndex(d, from + group, offsets);
+      hn::StoreU(part, d, to + group * kSpanTokens + token);
     }
   }
 }
@@ -59,12 +63,7 @@ HWY_INLINE void transpose_scales(DType type, const std::byte* plane, std::int64_
     for (std::int64_t i = 0; i < kTileTokens * groups; i += kLanes) {
       hn::StoreU(load_as_f32(d, type, plane, i), d, (groups == 1 ? to : widened) + i);
     }
-    if (groups == 2 || groups == 4) return part_scales(d, widened, groups, to);
-    for (std::int64_t group = 0; group < groups && groups > 1; ++group) {
-      for (std::int64_t token = 0; token < kTileTokens; ++token) {
-        to[group * kSpanTokens + token] = widened[token * groups + group];
-      }
-    }
+    if (groups > 1) part_scales(d, widened, groups, to);
     return;
   }
   for (std::int64_t group = 0; group < groups; ++group) {

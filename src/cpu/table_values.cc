@@ -23,6 +23,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagekv::inline v0::internal::HWY_NAMESPACE {
 
+void load_table_scales(const SpanTiles& span, const SideShape& shape, float* scales,
+                       SpanBits& large) {
+  load_span_scales(span, shape, scales, nullptr, large);
+}
+
 void weigh_table(const SpanTiles& span, const SideShape& shape, const float* scales, const float* p,
                  std::int64_t queries, float* weights) {
   const FloatTag d;
@@ -132,7 +137,7 @@ template <std::size_t kAt = 0>
 void fill_tables(TableKernels& tables) {
   if constexpr (kLanes >= 8 && kAt < kCodebookWidths.size()) {  // what load_codes() takes
     constexpr int kBits = kCodebookWidths[kAt];
-    tables.load_scales = load_span_scales;
+    tables.load_scales = load_table_scales;
     tables.weigh = weigh_table;
     tables.add[kAt] = add_table<kBits>;
     tables.spread[kAt] = spread_table<kBits>;
