@@ -69,8 +69,8 @@ HWY_INLINE float exp2_scalar(float x) {
   return hn::GetLane(exp2_below_one(d1, hn::Set(d1, x)));
 }
 
-// A pass of its own: folded into the masking pass as a branch, g++ 12 at -O3 compiles the AVX-512
-// code wrongly (15 of 16 lanes stay uncapped).
+// Not a branch in the masking pass: there g++ 12 at -O3 compiles the AVX-512 code wrongly (15 of 16
+// lanes stay uncapped).
 void cap_logits(float* logits, TokenRange range, const LogitMap& map) {
   const FloatTag d;
   const FloatVec scale = hn::Set(d, map.scale);
