@@ -163,8 +163,6 @@ void score_codes(benchmark::State& state) {
 void softmax(benchmark::State& state) {
   const Worker worker;
   const LogitMap map{.scale = 0.09f};
-  const std::vector<float> logits(worker.scratch.logits,
-                                  worker.scratch.logits + kQueries * kSpanTokens);
   std::array<SeenTokens, kQueries> seen;
   seen.fill({{0, kSpanTokens}});
   for (auto _ : state) {

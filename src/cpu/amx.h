@@ -76,6 +76,22 @@ inline void amx_add_bytes() {
   __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSums), "i"(kLeft), "i"(kRight));
 }
 
+// The first kCount tiles of sums: zero, and stored, each `apart_bytes` behind the one before.
+template <int kCount, int kAt = 0>
+inline void amx_zero_sums() {
+  if constexpr (kAt < kCount) {
+    amx_zero<kAt>();
+    amx_zero_sums<kCount, kAt + 1>();
+  }
+}
+template <int kCount, int kAt = 0>
+inline void amx_store_sums(void* rows, std::int64_t apart_bytes, std::int64_t stride_bytes) {
+  if constexpr (kAt < kCount) {
+    amx_store<kAt>(static_cast<std::byte*>(rows) + kAt * apart_bytes, stride_bytes);
+    amx_store_sums<kCount, kAt + 1>(rows, apart_bytes, stride_bytes);
+  }
+}
+
 // Whether this processor has them and the system lets this process use them, which is asked here.
 bool amx_allowed();
 

@@ -116,10 +116,15 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span, AskAhead&
   for (std::int64_t group = 0; group < side.groups; ++group) {
     std::fill_n(weights.of(0, group) - weights.part_words, weights.part_words, std::uint32_t{0});
   }
+  ByteVectors vectors;
+  for (std::int64_t i = 0; i < form_->vectors(dim_); ++i) {
+    vectors[static_cast<std::size_t>(i)] =
+        rows.codes + i * kByteVector + steps.begin * kByteStepTokens * 16;
+  }
   const MatrixTiles configured(kernels_.matrix, 2 * kByteQueries, kByteStepTokens);
   const auto add = [&](std::int64_t j, std::int64_t count, TokenRange /* all rows */) {
     kernels_.codes.weigh(span, rows, side, scratch_.logits + j * kSpanTokens, count, weights);
-    multiply_bytes(weights, steps);
+    multiply_bytes(weights, steps, vectors);
     finish_bytes(weights, count, scratch_.span_out + j * width_);
   };
   queries_.for_each_seen(start, kByteQueries, add);
@@ -127,22 +132,18 @@ void BlockValues::add_bytes(std::int64_t start, const SpanTiles& span, AskAhead&
 }
 
 // The totals of all vectors.
-void BlockValues::multiply_bytes(const CodeWeights& weights, TokenRange steps) const {
-  const SideShape& side = call_.value_side;
-  const std::int64_t vectors = form_->vectors(dim_);
-  std::array<const std::uint8_t*, kMaxHeadDim / 16> right;
-  for (std::int64_t i = 0; i < vectors; ++i) {
-    right[static_cast<std::size_t>(i)] =
-        code_rows().codes + i * kByteVector + steps.begin * kByteStepTokens * 16;
-  }
+void BlockValues::multiply_bytes(const CodeWeights& weights, TokenRange steps,
+                                 const ByteVectors& first) const {
   AskAhead nothing;
-  const std::int64_t each = vectors / side.groups;
-  for (std::int64_t group = 0; group < side.groups; ++group) {
+  const std::int64_t groups = call_.value_side.groups;
+  const std::int64_t vectors = form_->vectors(dim_);
+  const std::int64_t each = vectors / groups;
+  for (std::int64_t group = 0; group < groups; ++group) {
     const std::uint32_t* words = weights.of(0, group) + steps.begin * (kByteStepTokens / kQuad);
     const std::uint32_t* low = form_->table == nullptr ? nullptr : words - weights.part_words;
     kernels_.matrix.multiply_bytes({.left = reinterpret_cast<const std::int8_t*>(words),
                                     .row_bytes = kSpanTokens,
-                                    .right = right.data() + group * each,
+                                    .right = first.data() + group * each,
                                     .vectors = each,
                                     .steps = steps.end - steps.begin,
                                     .step_bytes = kByteStepTokens,

@@ -40,7 +40,9 @@ class BlockValues {
   void spread_codes(const SpanTiles& span, std::int64_t low_bytes, std::int64_t parts,
                     AskAhead& ask, const CodeRows& rows) const;
   void add_bytes(std::int64_t start, const SpanTiles& span, AskAhead& ask);
-  void multiply_bytes(const CodeWeights& weights, TokenRange steps) const;
+  // The span's first byte of each vector.
+  using ByteVectors = std::array<const std::uint8_t*, kMaxHeadDim / 16>;
+  void multiply_bytes(const CodeWeights& weights, TokenRange steps, const ByteVectors& first) const;
   void finish_bytes(const CodeWeights& weights, std::int64_t count, float* out) const;
   void add_large(const SpanBits& tokens, const SpanTiles& span);
   void add_narrow(SpanTiles& span, AskAhead& ask);

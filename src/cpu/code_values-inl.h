@@ -197,20 +197,13 @@ void prepare_code_rows(const SpanTiles& span, const SideShape& shape, AskAhead& 
   rows.end_quad = (span.end + kQuad - 1) / kQuad;
   load_code_scales(span, shape, rows, large);
   ask.spread(kRestOfValues * (rows.end_quad - rows.first_quad));
-  for (std::int64_t tile = span.first_tile; tile < span.end_tile; ++tile) {
-    const ConstPlanePointers& planes = span.v[static_cast<std::size_t>(tile)];
-    const std::int64_t start = tile * kTileTokens;
-    const auto [begin, end] = span.rows(tile);
-    for (std::int64_t token = begin / kQuad * kQuad; token < end; token += kQuad) {
-      ask();
-      const std::byte* four[kQuad];
-      for (std::int64_t i = 0; i < kQuad; ++i) {
-        const bool readable = token + i >= begin && token + i < end;
-        four[i] = readable ? planes[0] + (token + i) * shape.row_bytes[0] : nullptr;
-      }
-      interleave_rows<kBits>(four, shape, rows.per_byte,
-                             rows.codes + (start + token) / kQuad * kBytes);
+  for (std::int64_t quad = rows.first_quad; quad < rows.end_quad; ++quad) {
+    ask();
+    const std::byte* four[kQuad];
+    for (std::int64_t i = 0; i < kQuad; ++i) {
+      four[i] = span.value_row(quad * kQuad + i, shape.row_bytes[0]);
     }
+    interleave_rows<kBits>(four, shape, rows.per_byte, rows.codes + quad * kBytes);
   }
 }
 

@@ -77,6 +77,11 @@ struct SpanTiles {
     return {std::max<std::int64_t>(begin - tile * kTileTokens, 0),
             std::min(end - tile * kTileTokens, kTileTokens)};
   }
+  // Codes or elements of a token's value, `row_bytes` bytes; null where it may not be read.
+  const std::byte* value_row(std::int64_t token, std::int64_t row_bytes) const {
+    if (token < begin || token >= end) return nullptr;
+    return v[static_cast<std::size_t>(token / kTileTokens)][0] + token % kTileTokens * row_bytes;
+  }
 };
 
 // Attention over codes in integers (cpu/code_weights.h). All null where the target has no vectors.
@@ -175,7 +180,16 @@ inline constexpr std::int64_t kTableQueries = 4;
 struct SeenTokens {
   TokenRange range;
   const SpanBits* bits = nullptr;
+
+  bool empty() const { return range.begin >= range.end; }
 };
+
+// `factor` without its sign, which the logits of these rows of a span take instead.
+inline float positive_factor(float factor, std::int64_t rows, float* logits) {
+  if (factor >= 0.0f) return factor;
+  for (std::int64_t i = 0; i < rows * kSpanTokens; ++i) logits[i] = -logits[i];
+  return -factor;
+}
 
 // From a dot product to a logit.
 struct LogitMap {

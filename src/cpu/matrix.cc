@@ -63,25 +63,9 @@ inline void add_key_tiles(const ScoreCall& call, std::int64_t tile, std::int64_t
   }
 }
 
-template <int kAt, int kTiles>
-inline void zero_sums() {
-  if constexpr (kAt < kTiles) {
-    amx_zero<kAt>();
-    zero_sums<kAt + 1, kTiles>();
-  }
-}
-
-template <int kAt, int kTiles>
-inline void store_sums(float* to, std::int64_t stride) {
-  if constexpr (kAt < kTiles) {
-    amx_store<kAt>(to + kAt * AmxConfig::kRows, stride * kFloatBytes);
-    store_sums<kAt + 1, kTiles>(to, stride);
-  }
-}
-
 template <int kTiles>
 void score_tiles(const ScoreCall& call, std::int64_t tile, AskAhead& ask) {
-  zero_sums<0, kTiles>();
+  amx_zero_sums<kTiles>();
   const std::int64_t row_bytes = matrix_padded(call.dim) * kHalfBytes;
   for (std::int64_t dim = 0; dim < call.dim; dim += kMatrixDims) {
     amx_load<AmxConfig::kLeft>(call.queries + dim, row_bytes);
@@ -89,7 +73,8 @@ void score_tiles(const ScoreCall& call, std::int64_t tile, AskAhead& ask) {
       amx_load<AmxConfig::kLeft + 1>(call.queries + call.stride + dim, row_bytes);
     add_key_tiles<0, kTiles>(call, tile, dim, ask);
   }
-  store_sums<0, kTiles>(call.logits + tile * kTileTokens, kSpanTokens);
+  amx_store_sums<kTiles>(call.logits + tile * kTileTokens, kTileTokens * kFloatBytes,
+                         kSpanTokens * kFloatBytes);
 }
 
 void score(const SpanTiles& span, std::int64_t dim, const std::uint16_t* queries,
@@ -132,10 +117,8 @@ PAGEKV_AVX512 void pair_step(const SpanTiles& span, std::int64_t step, std::int6
                              TokenRange dims, AskAhead& ask, std::uint16_t* to) {
   for (std::int64_t pair = 0; pair < kStepRows; ++pair, to += kRowElements) {
     const std::int64_t token = step * kMatrixDims + 2 * pair;
-    const auto* tile = reinterpret_cast<const std::uint16_t*>(
-        span.v[static_cast<std::size_t>(token / kTileTokens)][0]);
     const auto row = [&](std::int64_t at) {
-      return at >= span.begin && at < span.end ? tile + at % kTileTokens * dim : nullptr;
+      return reinterpret_cast<const std::uint16_t*>(span.value_row(at, dim * kHalfBytes));
     };
     const std::uint16_t* even = row(token);
     const std::uint16_t* odd = row(token + 1);
@@ -188,14 +171,15 @@ inline void add_value_blocks(const std::uint16_t* pairs) {
 // kBlocks times 16 dims from `block` on; pairs(step): the first of these of a step.
 template <int kBlocks, typename Pairs>
 inline void add_blocks(const AddCall& call, std::int64_t block, const Pairs& pairs, float* out) {
-  zero_sums<0, kBlocks>();
+  amx_zero_sums<kBlocks>();
   const auto* p = reinterpret_cast<const std::byte*>(call.p);
   for (std::int64_t step = call.steps.begin; step < call.steps.end; ++step) {
     const std::uint16_t* from = pairs(step);
     amx_load<AmxConfig::kLeft>(p + step * AmxConfig::kRowBytes, kSpanTokens * kFloatBytes);
     add_value_blocks<0, kBlocks>(from);
   }
-  store_sums<0, kBlocks>(out + block * AmxConfig::kRows, call.out_stride);
+  amx_store_sums<kBlocks>(out + block * AmxConfig::kRows, AmxConfig::kRows * kFloatBytes,
+                          call.out_stride * kFloatBytes);
 }
 
 // Four blocks at a time: as many sums as there are registers for. pairs(first block, blocks, step).

@@ -22,22 +22,6 @@ void release() {
   amx_release();
 }
 
-template <int kVectors, int kAt = 0>
-inline void zero_totals() {
-  if constexpr (kAt < kVectors) {
-    amx_zero<kAt>();
-    zero_totals<kVectors, kAt + 1>();
-  }
-}
-
-template <int kVectors, int kAt = 0>
-inline void store_totals(std::int32_t* totals) {
-  if constexpr (kAt < kVectors) {
-    amx_store<kAt>(totals + kAt * kByteTotals, AmxConfig::kRowBytes);
-    store_totals<kVectors, kAt + 1>(totals);
-  }
-}
-
 // One step of each vector, `offset` bytes behind its first.
 template <int kVectors, int kAt = 0>
 inline void add_step(const MatrixKernels::ByteProduct& product, const std::uint8_t* const* right,
@@ -58,7 +42,7 @@ inline void add_step(const MatrixKernels::ByteProduct& product, const std::uint8
 template <int kVectors>
 void multiply_vectors(const MatrixKernels::ByteProduct& product, const std::uint8_t* const* right,
                       AskAhead& ask, std::int32_t* totals) {
-  zero_totals<kVectors>();
+  amx_zero_sums<kVectors>();
   for (std::int64_t step = 0; step < product.steps; ++step) {
     const std::int64_t byte = step * product.step_bytes;
     amx_load<AmxConfig::kLeft>(product.left + byte, product.row_bytes);
@@ -67,7 +51,7 @@ void multiply_vectors(const MatrixKernels::ByteProduct& product, const std::uint
     }
     add_step<kVectors>(product, right, byte * AmxConfig::kRows, ask);
   }
-  store_totals<kVectors>(totals);
+  amx_store_sums<kVectors>(totals, kTotalBytes, AmxConfig::kRowBytes);
 }
 
 void multiply_bytes(const MatrixKernels::ByteProduct& product, AskAhead& ask,

@@ -165,7 +165,7 @@ HWY_INLINE float mask_and_find_largest(float* logits, const SeenTokens& seen) {
 
 template <bool kShort>
 HWY_INLINE float exp_seen(float* logits, const SeenTokens& seen, float factor, float max) {
-  if (seen.range.begin >= seen.range.end) {
+  if (seen.empty()) {
     std::fill_n(logits, kSpanTokens, 0.0f);
     return 0.0f;
   }
@@ -180,14 +180,11 @@ HWY_INLINE float exp_seen(float* logits, const SeenTokens& seen, float factor, f
 template <bool kShort>
 void softmax(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
              SoftmaxState* states) {
-  if (factor < 0.0f) {
-    for (std::int64_t i = 0; i < rows * kSpanTokens; ++i) logits[i] = -logits[i];
-    factor = -factor;
-  }
+  factor = positive_factor(factor, rows, logits);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const bool empty = seen[row].range.begin >= seen[row].range.end;
     float* at = logits + row * kSpanTokens;
-    states[row].max = empty ? kMinusInfinity : mask_and_find_largest(at, seen[row]) * factor;
+    states[row].max =
+        seen[row].empty() ? kMinusInfinity : mask_and_find_largest(at, seen[row]) * factor;
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     states[row].sum =

@@ -146,17 +146,13 @@ template <bool kPacked>
 void softmax_bf16(float* logits, const SeenTokens* seen, std::int64_t rows, float factor,
                   SoftmaxState* states) {
   Visible visible[kSoftmaxRows];
-  if (factor < 0.0f) {
-    for (std::int64_t i = 0; i < rows * kSpanTokens; ++i) logits[i] = -logits[i];
-    factor = -factor;
-  }
+  factor = positive_factor(factor, rows, logits);
   for (std::int64_t row = 0; row < rows; ++row) {
     visible[row].set(seen[row].range, seen[row].bits);
-    const bool empty = seen[row].range.begin >= seen[row].range.end;
     const float* at = logits + row * kSpanTokens;
     const float most =
         visible[row].all ? largest<true>(at, visible[row]) : largest<false>(at, visible[row]);
-    states[row].max = empty ? most : most * factor;  // -infinity whatever the factor
+    states[row].max = seen[row].empty() ? most : most * factor;  // -infinity whatever the factor
   }
   for (std::int64_t row = 0; row < rows; ++row) {
     float* at = logits + row * kSpanTokens;

@@ -98,12 +98,8 @@ PAGEKV_AVX512_BYTES void spread_steps(const SpanTiles& span, Spread spread, Toke
                                       AskAhead& ask, std::uint8_t* to) {
   for (std::int64_t token = steps.begin * kByteStepTokens; token < steps.end * kByteStepTokens;
        token += 4, to += kQuadBytes) {
-    const auto tile = static_cast<std::size_t>(token / kTileTokens);
     const std::byte* rows[4];
-    for (std::int64_t i = 0; i < 4; ++i) {
-      const bool readable = token + i >= span.begin && token + i < span.end;
-      rows[i] = readable ? span.v[tile][0] + (token + i) % kTileTokens * spread.row_bytes : nullptr;
-    }
+    for (std::int64_t i = 0; i < 4; ++i) rows[i] = span.value_row(token + i, spread.row_bytes);
     spread_quad<kPerByte, kLookedUp>(spread, rows, ask, to);
   }
 }
